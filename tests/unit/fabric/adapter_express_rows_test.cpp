@@ -102,42 +102,51 @@ void put(World& world, const Forged& slot) {
   }
 }
 
-using Forge = std::function<Forged(World&)>;
+/// Makes a slot with this packet's number.
+using Forge = std::function<Forged(World&, std::uint32_t)>;
 
-/// The second end gets a good slot and the other one, in one poll or each in its own.
-std::unique_ptr<World> take_two(const Forge& good, const Forge& other, bool in_one_poll) {
+/// The second end gets some good slots and then the other one, all in one poll or each in its own.
+std::unique_ptr<World> take_behind(std::uint32_t goods, const Forge& good, const Forge& other, bool in_one_poll) {
   auto world = std::make_unique<World>(Way::express, 1);
   pass_a_message(*world);
   Endpoint& to = *world->ends[1];
   for (std::uint64_t id = 1; id <= 4; ++id) REQUIRE(to.receive(id, 8192 * id, 4000) == Status::ok);
-  put(*world, good(*world));
-  if (!in_one_poll) to.adapter.poll(world->now);
-  put(*world, other(*world));
-  to.adapter.poll(world->now);
+  for (std::uint32_t i = 0; i <= goods; ++i) {
+    put(*world, (i < goods ? good : other)(*world, kNext + i));
+    if (i == goods || !in_one_poll) to.adapter.poll(world->now);
+  }
   for (int i = 0; i < 4; ++i) world->step();
   return world;
 }
 
-/// Behind a good slot, where a row looks at it, the other one does what it does alone. Returns how many were taken.
-std::size_t taken_of_two(const Forge& good, const Forge& other) {
-  const auto in_row = take_two(good, other, true);
-  const auto alone = take_two(good, other, false);
-  for (std::size_t end = 0; end < 2; ++end) {
-    INFO("end " << end);
-    CHECK(in_row->log[end] == alone->log[end]);
-    CHECK(in_row->received[end] == alone->received[end]);
-    CHECK(in_row->counts(end) == alone->counts(end));
-    CHECK(in_row->links[end]->up() == alone->links[end]->up());
-    const Endpoint& one = *in_row->ends[end];
-    const Endpoint& other_one = *alone->ends[end];
-    CHECK(one.adapter.state(one.number) == other_one.adapter.state(other_one.number));
-    const bool same_bytes = one.buffer == other_one.buffer && in_row->own[end] == alone->own[end];
-    CHECK(same_bytes);
+/// Behind good slots, where a row looks at it, the other one does what it does alone. Behind one it would begin the
+/// row, behind two it would continue it. Returns whether it is taken.
+bool taken_in_row(const Forge& good, const Forge& other) {
+  std::array<bool, 2> taken{};
+  for (std::uint32_t goods = 1; goods <= 2; ++goods) {
+    INFO("behind " << goods);
+    const auto in_row = take_behind(goods, good, other, true);
+    const auto alone = take_behind(goods, good, other, false);
+    for (std::size_t end = 0; end < 2; ++end) {
+      INFO("end " << end);
+      CHECK(in_row->log[end] == alone->log[end]);
+      CHECK(in_row->received[end] == alone->received[end]);
+      CHECK(in_row->counts(end) == alone->counts(end));
+      CHECK(in_row->links[end]->up() == alone->links[end]->up());
+      const Endpoint& one = *in_row->ends[end];
+      const Endpoint& another = *alone->ends[end];
+      CHECK(one.adapter.state(one.number) == another.adapter.state(another.number));
+      const bool same_bytes = one.buffer == another.buffer && in_row->own[end] == alone->own[end];
+      CHECK(same_bytes);
+    }
+    std::size_t messages = 0;  // the first one is in the log, too
+    const std::string& received = in_row->received[1];
+    for (std::size_t at = 0; (at = received.find(" success ", at)) != std::string::npos; ++at) ++messages;
+    CHECK(messages >= 1 + goods);
+    taken[goods - 1] = messages > 1 + goods;
   }
-  const std::string& received = in_row->received[1];
-  std::size_t taken = 0;
-  for (std::size_t at = 0; (at = received.find(" success ", at)) != std::string::npos; ++at) ++taken;
-  return taken - 1;  // the first message
+  CHECK(taken[0] == taken[1]);
+  return taken[0];
 }
 
 struct HeaderCase {
@@ -147,7 +156,7 @@ struct HeaderCase {
 HeaderCase shape_bit(const char* name, std::uint8_t bit) {
   return {name, [bit](SlotHeader& header) { header.shape = header.shape.value() ^ bit; }};
 }
-/// What is wrong in each: the second slot is not taken.
+/// A slot with one of these is not taken.
 const std::array kBadHeaders{
     HeaderCase{"a payload's place", [](SlotHeader& header) { header.payload_at = 1; }},
     HeaderCase{"a place beyond the payload ring", [](SlotHeader& header) { header.payload_at = 0x8000'0000; }},
@@ -156,8 +165,10 @@ const std::array kBadHeaders{
     HeaderCase{"a cell's number", [](SlotHeader& header) { header.cell_sequence = 1; }},
     HeaderCase{"a cell's number above 8 bits", [](SlotHeader& header) { header.cell_sequence = 0x100; }},
     HeaderCase{"another opcode", [](SlotHeader& header) { header.opcode = 0xff; }},
-    HeaderCase{"a later packet", [](SlotHeader& header) { header.packet_sequence = kNext + 2; }},
-    HeaderCase{"a packet that was taken", [](SlotHeader& header) { header.packet_sequence = kNext; }},
+    HeaderCase{"a later packet",
+               [](SlotHeader& header) { header.packet_sequence = header.packet_sequence.value() + 1; }},
+    HeaderCase{"a packet that was taken",
+               [](SlotHeader& header) { header.packet_sequence = header.packet_sequence.value() - 1; }},
     HeaderCase{"no queue pair", [](SlotHeader& header) { header.queue_pair = 0x7f'ffff; }},
     HeaderCase{"a queue pair of more than 24 bits",
                [](SlotHeader& header) { header.queue_pair = header.queue_pair.value() | 0x100'0000; }},
@@ -270,95 +281,93 @@ TEST_CASE("a row of direct writes is announced in order, each with its immediate
   CHECK(from.adapter.counters().direct_writes == 2 * kCount);
 }
 
-TEST_CASE("a send that is not as it should be is refused behind a good one as it is alone",
+TEST_CASE("a send that is not as it should be is refused behind good ones as it is alone",
           "[fabric][adapter][express][hostile]") {
   const auto bytes = static_cast<std::size_t>(GENERATE(30, 64));
-  const Forge good = [&](World& world) { return forged_send(world, kNext, bytes); };
-  const auto second = [&](const auto& change) {
-    return [&](World& world) {
-      Forged slot = forged_send(world, kNext + 1, bytes);
+  INFO(bytes << " bytes");
+  const auto changed = [&](const auto& change) {
+    return [bytes, change](World& world, std::uint32_t number) {
+      Forged slot = forged_send(world, number, bytes);
       change(slot);
       return slot;
     };
   };
-  INFO(bytes << " bytes");
+  const Forge good = changed([](Forged&) {});
+  const auto taken_with = [&](const auto& change) {
+    return taken_in_row(good, changed([&](Forged& slot) { slot.change = change; }));
+  };
   for (const HeaderCase& bad : kBadHeaders) {
     INFO(bad.name);
-    CHECK(taken_of_two(good, second([&](Forged& slot) { slot.change = bad.change; })) == 1);
+    CHECK_FALSE(taken_with(bad.change));
   }
-  const auto shape = [&](std::uint8_t bit) {
-    return taken_of_two(good, second([&](Forged& slot) { slot.change = shape_bit("", bit).change; }));
-  };
   INFO("another shape");
-  CHECK(shape(slot_shape::kTwoLines) == 1);  // the line that is not there, or more bytes than one has
-  CHECK(shape(slot_shape::kDirect) == 1);
-  static_cast<void>(shape(slot_shape::kAwaited));
-  static_cast<void>(shape(slot_shape::kInPayloadRing));
-  CHECK(taken_of_two(good, second([](Forged& slot) { slot.fields.solicited = true; })) == 2);
+  CHECK_FALSE(taken_with(shape_bit("", slot_shape::kTwoLines).change));  // without its line, or longer than one
+  CHECK_FALSE(taken_with(shape_bit("", slot_shape::kDirect).change));
+  static_cast<void>(taken_with(shape_bit("", slot_shape::kAwaited).change));
+  static_cast<void>(taken_with(shape_bit("", slot_shape::kInPayloadRing).change));
+  CHECK(taken_with(shape_bit("", slot_shape::kSolicited).change));
   if (bytes > kSlotBodyInFirst) {
     INFO("no second line");
-    CHECK(taken_of_two(good, second([](Forged& slot) { slot.second_line = false; })) == 1);
+    CHECK_FALSE(taken_in_row(good, changed([](Forged& slot) { slot.second_line = false; })));
   }
 }
 
-TEST_CASE("an announced write that is not as it should be is refused behind a good one as it is alone",
+TEST_CASE("an announced write that is not as it should be is refused behind good ones as it is alone",
           "[fabric][adapter][express][hostile]") {
-  const auto announced = [](std::uint32_t number, std::size_t offset, std::uint32_t bytes, const auto& change) {
-    return [=](World& world) {
-      Forged slot = forged_announcement(world, number, world.at_peer(0, offset), bytes);
+  const auto announced = [](std::size_t offset, const auto& change) {
+    return [=](World& world, std::uint32_t number) {
+      Forged slot = forged_announcement(world, number, world.at_peer(0, offset), 64);
       change(world, slot);
       return slot;
     };
   };
   const auto as_it_is = [](World&, Forged&) {};
-  const Forge good = announced(kNext, 0, 64, as_it_is);
-  CHECK(taken_of_two(good, announced(kNext + 1, 64, 64, as_it_is)) == 2);
+  const Forge good = announced(0, as_it_is);
+  const auto taken_with = [&](const auto& change) {
+    return taken_in_row(good, announced(64, [&](World&, Forged& slot) { slot.change = change; }));
+  };
+  CHECK(taken_in_row(good, announced(64, as_it_is)));
   for (const HeaderCase& bad : kBadHeaders) {
     INFO(bad.name);
-    CHECK(taken_of_two(good, announced(kNext + 1, 64, 64, [&](World&, Forged& slot) { slot.change = bad.change; })) ==
-          1);
+    CHECK_FALSE(taken_with(bad.change));
   }
-  const auto change_shape = [](std::uint8_t bit) {
-    return [bit](World&, Forged& slot) { slot.change = shape_bit("", bit).change; };
-  };
-  INFO("other fields");
-  CHECK(taken_of_two(good, announced(kNext + 1, 64, 64, change_shape(slot_shape::kTwoLines))) == 1);
-  CHECK(taken_of_two(good, announced(kNext + 1, 64, 64, change_shape(slot_shape::kInPayloadRing))) == 1);
-  CHECK(taken_of_two(good, announced(kNext + 1, 64, 64, change_shape(slot_shape::kDirect))) == 1);
-  CHECK(taken_of_two(good, announced(kNext + 1, 64, 64, [](World&, Forged& slot) {
-                       slot.change = [](SlotHeader& header) { header.payload_bytes = 8; };
-                     })) == 1);
-  CHECK(taken_of_two(good, announced(kNext + 1, 64, 64, [](World& world, Forged& slot) {
-                       slot.extension = announcement_of(world.at_peers_own(0, 64), 64);
-                     })) == 1);
-  CHECK(taken_of_two(good, announced(kNext + 1, World::kGranted - 8, 64, as_it_is)) == 1);
+  INFO("another shape");
+  CHECK_FALSE(taken_with(shape_bit("", slot_shape::kTwoLines).change));
+  CHECK_FALSE(taken_with(shape_bit("", slot_shape::kInPayloadRing).change));
+  CHECK_FALSE(taken_with(shape_bit("", slot_shape::kDirect).change));
+  CHECK(taken_with(shape_bit("", slot_shape::kSolicited).change));
+  INFO("a payload, or other memory");
+  CHECK_FALSE(taken_with([](SlotHeader& header) { header.payload_bytes = 8; }));
+  CHECK_FALSE(taken_in_row(good, announced(64, [](World& world, Forged& slot) {
+                             slot.extension = announcement_of(world.at_peers_own(0, 64), 64);
+                           })));
+  CHECK_FALSE(taken_in_row(good, announced(World::kGranted - 8, as_it_is)));
 }
 
 TEST_CASE("a row of messages ends before one for another queue pair, which gets it",
           "[fabric][adapter][express][hostile]") {
   const bool announces = GENERATE(false, true);
+  const auto before = static_cast<std::uint32_t>(GENERATE(1, 2, 3));
+  INFO("announces " << announces << ", behind " << before);
   World world(Way::express, 1);
   pass_a_message(world);
   Endpoint& to = *world.ends[1];
   const QpNumber another = to.make_queue_pair({});
-  REQUIRE(to.adapter.connect(another, {world.ends[0]->number, 9, kNext + 1}) == Status::ok);
-  for (std::uint64_t id = 1; id <= 2; ++id) {
-    REQUIRE(to.receive(id, 4096 * id, 64) == Status::ok);
-    REQUIRE(to.adapter.post_receive(another, ReceiveRequest{10 + id, to.segment(4096 * (10 + id), 64)}) == Status::ok);
-  }
-  for (std::uint32_t number = kNext; number < kNext + 2; ++number) {
+  REQUIRE(to.adapter.connect(another, {world.ends[0]->number, 9, kNext + before}) == Status::ok);
+  REQUIRE(to.adapter.post_receive(another, ReceiveRequest{11, to.segment(0, 64)}) == Status::ok);
+  for (std::uint64_t id = 1; id <= 4; ++id) REQUIRE(to.receive(id, 4096 * id, 64) == Status::ok);
+  for (std::uint32_t i = 0; i <= before; ++i) {
     Forged slot =
-        announces ? forged_announcement(world, number, world.at_peer(0, 0), 64) : forged_send(world, number, 64);
-    if (number != kNext) slot.fields.queue_pair = another;
+        announces ? forged_announcement(world, kNext + i, world.at_peer(0, 0), 64) : forged_send(world, kNext + i, 64);
+    if (i == before) slot.fields.queue_pair = another;
     put(world, slot);
   }
   to.adapter.poll(world.now);
   const auto received = to.take();
-  REQUIRE(received.size() == 2);
-  CHECK(received[0].queue_pair == to.number);
-  CHECK(received[0].id == 1);
-  CHECK(received[1].queue_pair == another);
-  CHECK(received[1].id == 11);
+  REQUIRE(received.size() == before + 1);
+  for (std::uint32_t i = 0; i < before; ++i) CHECK(received[i].queue_pair == to.number);
+  CHECK(received[before].queue_pair == another);
+  CHECK(received[before].id == 11);
   CHECK(to.adapter.counters().access_refused == 0);
 }
 
