@@ -182,13 +182,18 @@ TEST_CASE("a message that is mended before it was on the wire whole has a timeou
   const Time lost = peer.pair.now() + microseconds(1);
   peer.poll();
   CHECK(peer.host.adapter.next_deadline() == lost + milliseconds(10));
-  // The peer takes all cells that leave, and says no more.
-  for (int i = 0; i < 39; ++i) {
-    peer.poll(milliseconds(1));
-    static_cast<void>(peer.take());
-  }
+  // The peer takes all cells that leave. It says no more, or asks for each copy again before that has left whole.
+  const bool asks_again = GENERATE(false, true);
+  const auto poll = [&](int times) {
+    for (int i = 0; i < times; ++i) {
+      if (asks_again) peer.acknowledge(Syndrome::sequence_error, kOwnPsn);
+      peer.poll(milliseconds(1));
+      static_cast<void>(peer.take());
+    }
+  };
+  poll(39);
   CHECK(peer.host.take().empty());
-  for (int i = 0; i < 12; ++i) peer.poll(milliseconds(1));
+  poll(12);
   CHECK(how(peer.host.take()) == std::vector<std::string>{"retry_exceeded"});
 }
 
