@@ -142,6 +142,7 @@ inline void ChannelAdapter::State::note_empty(Path& path, VirtualLane lane) cons
 
 /// A lane holds no more cells than its ring has lines; what comes in meanwhile may stay.
 void ChannelAdapter::State::take_waiting(Path& path) {
+  context.begin_poll(false);
   for (std::size_t i = 0; path.open && i != kLanes; ++i) {
     const auto lane = static_cast<VirtualLane>(i);
     for (std::size_t taken = 0; taken < kMaxSlotLines;) {
@@ -260,7 +261,6 @@ AdapterTurn ChannelAdapter::take_turn(Time now) {
 std::size_t ChannelAdapter::poll(Time now) {
   state_->habit.note_posts(state_->context.counters);
   state_->enter_turn(now);
-  state_->context.begin_poll(false);
   state_->timers_left = state_->timers_to_start;
   if (state_->owes_doorbells) state_->notify(true);
   const std::size_t done_at_post = std::exchange(state_->context.done_at_post, 0);
@@ -332,6 +332,7 @@ std::size_t ChannelAdapter::receive(Time now) {
 
 void ChannelAdapter::State::enter_turn(Time now) {
   context.now = now;
+  context.begin_poll(false);
   begin_turn(now, false);
   turn_begun = false;
   // Ended epochs first: an engine that is polled before it has abandoned their copies would store into the new ones.

@@ -27,7 +27,7 @@ class StoreHabit {
   static constexpr std::uint64_t kFastBytesPerSecond = 8'000'000'000;
   static constexpr std::chrono::nanoseconds kWaitOfCopy{160};
   /// Of plain copies, one in so many is timed.
-  static constexpr unsigned kTimedOneIn = 8;
+  static constexpr unsigned kTimedOneIn = 64;
   /// Timed copies, one after the other, that say the same before the habit changes: an interrupt slows one down.
   static constexpr unsigned kAgreeing = 3;
   /// Bytes past the caches before plain stores are tried: for the first time, and again.
