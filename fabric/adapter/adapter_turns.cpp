@@ -235,6 +235,7 @@ bool ChannelAdapter::rests(Time now) const {
 }
 
 AdapterTurn ChannelAdapter::take_turn(Time now) {
+  AdapterTurn turn;  // not three results: GCC would put parts of them aside, and load them in another size
   State& state = *state_;
   const bool looks_first = state.may_look_first(now);
   state.context.begin_poll(looks_first);
@@ -246,16 +247,20 @@ AdapterTurn ChannelAdapter::take_turn(Time now) {
     const State::LanePlace news = state.owes_rest ? 0 : state.await_news(now);
     if (news != State::kNowhere) {
       state.follow_turn();
-      return {.moved = state.deal_with(news)};
+      turn.moved = state.deal_with(news);
+      return turn;
     }
-    if (state.links_rest(now)) return {.rested = true};
+    turn.rested = state.links_rest(now);
+    if (turn.rested) return turn;
   }
   const std::size_t changed = poll_links(now);
   if (looks_first && changed == 0) {
     state.turn_begun = false;
-    return {};
+    return turn;
   }
-  return {.moved = changed + poll(now), .links_changed = changed != 0};
+  turn.links_changed = changed != 0;
+  turn.moved = changed + poll(now);
+  return turn;
 }
 
 std::size_t ChannelAdapter::poll(Time now) {

@@ -21,6 +21,7 @@ constexpr std::uint32_t kControlBuffers = 32;
 /// The host asks for as many answers as the unit's control channel has buffers, and acknowledges nothing yet. Returns
 /// the transaction of the first; the others follow it.
 std::uint64_t ask_for_a_channel_full(ScriptedHost& host) {
+  host.run_peer_alone();  // it has all buffers back
   const std::uint64_t first = host.request(wire::Heartbeat{1});
   for (std::uint32_t beat = 2; beat <= kControlBuffers; ++beat) host.request(wire::Heartbeat{beat});
   host.run_peer_alone();
