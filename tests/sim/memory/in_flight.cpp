@@ -12,10 +12,10 @@ bool in_order(const Request& earlier, const Request& later) {
   return earlier.from == later.from && earlier.queue == later.queue && !earlier.reads();
 }
 
-bool memory_conflict(const Request& earlier, const Request& later) {
+bool memory_conflict(const Request& earlier, const Request& later, bool overtakes) {
   for (const Use& before : earlier.uses) {
     for (const Use& after : later.uses) {
-      const bool ordered = before.remote && after.remote && in_order(earlier, later);
+      const bool ordered = before.remote && after.remote && !overtakes && in_order(earlier, later);
       if (!ordered && (before.writes || after.writes) && overlap(before.piece, after.piece)) return true;
     }
   }
@@ -43,12 +43,12 @@ bool tag_conflict(const Request& earlier, const Request& later) {
 
 }  // namespace
 
-bool conflict(const Request& earlier, const Request& later) {
+bool conflict(const Request& earlier, const Request& later, bool overtakes) {
   const bool fenced = later.work.fence && earlier.answered() && earlier.from == later.from &&
                       earlier.queue == later.queue && !later.work.inline_data && !later.changes_own_table();
   // What is looked at when the request is posted waits for no fence.
   if (fenced && later.post_expected == fabric::Status::ok && !later.fails()) return false;
-  return memory_conflict(earlier, later) || tag_conflict(earlier, later);
+  return memory_conflict(earlier, later, overtakes) || tag_conflict(earlier, later);
 }
 
 bool uses_tag(const Request& request, std::size_t site, std::uint32_t index) {

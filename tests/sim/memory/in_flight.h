@@ -111,8 +111,9 @@ struct Request {
   }
 };
 
-/// Whether the outcome would depend on which of the two is carried out first, and nothing says which.
-bool conflict(const Request& earlier, const Request& later);
+/// Whether the outcome would depend on which of the two is carried out first, and nothing says which. overtakes: the
+/// later one's bytes may be written before the earlier one is carried out.
+bool conflict(const Request& earlier, const Request& later, bool overtakes);
 /// Whether the request uses the tag.
 bool uses_tag(const Request& request, std::size_t site, std::uint32_t index);
 

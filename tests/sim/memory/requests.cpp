@@ -241,8 +241,8 @@ bool MemoryWorld::follows_failure(const Request& request) const {
   });
 }
 
-/// Whether the request may be carried out although an earlier one is refused: a write that ends a one-touch entry, over
-/// a path that reorders.
+/// Whether the request may be carried out before an earlier one, or although that is refused: a write that ends a
+/// one-touch entry, over a path that reorders.
 bool MemoryWorld::may_overtake(const Request& request) const {
   if (request.work.operation != Operation::rdma_write || !paths_[request.from / 2]->lossy()) return false;
   const ProtectionEntry* entry = to(request).adapter->table().find(request.work.remote.tag);
@@ -253,11 +253,12 @@ bool MemoryWorld::may_overtake(const Request& request) const {
 bool MemoryWorld::must_settle(const Request& request) const {
   const std::size_t path = request.from / 2;
   const bool bad = request.bad_segment;
+  const bool overtakes = may_overtake(request);
   for (const Draft& other : in_flight_) {
-    if (conflict(*other, request)) return true;
+    if (conflict(*other, request, overtakes)) return true;
     if (other->from / 2 != path || other->queue != request.queue) continue;
     const bool back = other->from != request.from;
-    if (other->fails() && may_overtake(request)) return true;
+    if (other->fails() && overtakes) return true;
     // A refusal ends both directions. Behind one, requests are flushed; those that are carried out here are not.
     const bool aside = other->refused_here || request.local() || request.changes_own_table();
     if (other->fails() && (back || aside || request.fails())) return true;
