@@ -52,7 +52,7 @@ class Writer {
   }
   template <HasFields Value>
   void put(Value& value) {
-    std::apply([this](auto&... field) { (put(field), ...); }, fields_of(value));
+    std::apply([this](auto&... field) { (this->put(field), ...); }, fields_of(value));
   }
   template <class Value>
   void put(std::optional<Value>& value) {
@@ -93,7 +93,7 @@ class Reader {
   }
   template <HasFields Value>
   void get(Value& value) {
-    std::apply([this](auto&... field) { (get(field), ...); }, fields_of(value));
+    std::apply([this](auto&... field) { (this->get(field), ...); }, fields_of(value));
   }
   template <class Value>
   void get(std::optional<Value>& value) {
