@@ -229,7 +229,7 @@ inline bool ChannelAdapter::State::links_rest(Time now) const {
 
 bool ChannelAdapter::rests(Time now) const {
   const auto announced = [](const Path* path) { return path->turn.announced; };
-  return state_->may_look_first(now) && !state_->owes_rest && !state_->owes_doorbells &&
+  return state_->may_look_first(now) && !state_->wants_poll() &&
          std::ranges::all_of(state_->context.turns.busy(), announced) && state_->find_news(now) == State::kNowhere &&
          state_->links_rest(now);
 }
@@ -357,10 +357,11 @@ inline ChannelAdapter::State::LanePlace ChannelAdapter::State::find_news(Time no
 
 /// Between two polls, this end does more than look for an answer.
 inline ChannelAdapter::State::LanePlace ChannelAdapter::State::await_news(Time now) const {
-  const std::size_t paths = std::max<std::size_t>(1, context.turns.busy().size());
-  std::size_t looks = habit.expects(context.poll) ? AnswerHabit::kLooks / paths : 1;
   LanePlace news = find_news(now);
-  while (news == kNowhere && looks-- > 1) news = find_news(now);
+  if (!habit.expects(context.poll)) return news;
+  const std::size_t paths = std::max<std::size_t>(1, context.turns.busy().size());
+  for (std::size_t looks = paths; news == kNowhere && looks < AnswerHabit::kLooks; looks += paths)
+    news = find_news(now);
   return news;
 }
 

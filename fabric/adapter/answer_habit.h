@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "fabric/adapter/channel_adapter.h"
-#include "fabric/adapter/tail_habit.h"
+#include "fabric/adapter/counted_poll.h"
 
 namespace splitnic::fabric {
 

@@ -204,10 +204,10 @@ class ChannelAdapter {
 
   /// Bounded work: cells in, cells out, acknowledgements, retries. Returns how many cells moved, requests ended, also
   /// those that were done at their post since the last poll, and times that the peer was told of what this end
-  /// consumed. What came in for a caller who answers such messages before the next poll is reported before all else but
-  /// that the peer is told of it (AnswerHabit): doorbells are rung, and what these messages answer completes, with the
-  /// next poll. next_deadline() asks for that at once, and until then prepare_sleep() and rearm() return false. Timers
-  /// may be 10 us late.
+  /// consumed. A caller who answers messages before the next poll has them first (AnswerHabit): the poll tells the peer
+  /// that they were taken, and returns. The next poll rings doorbells, and completes the requests that these messages
+  /// answer. next_deadline() asks for it at once, and until then prepare_sleep() and rearm() return false. Timers may
+  /// be 10 us late.
   std::size_t poll(Time now);
   /// poll() in two steps, for a user who handles incoming messages before acknowledgements leave. The user then calls
   /// CellLink::notify() for each path when it has written everything.

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "fabric/adapter/completion_queue.h"
+#include "fabric/adapter/counted_poll.h"
 #include "fabric/adapter/datagrams.h"
 #include "fabric/adapter/events.h"
 #include "fabric/adapter/path.h"

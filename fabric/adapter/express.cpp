@@ -288,7 +288,7 @@ bool Express::find_route(const QueuePair& queue_pair, AddressHandleNumber handle
       {payload - sizeof(DatagramBytes), context_.options.max_message_bytes, context_.options.max_datagram_bytes});
   route = {handle, path, slots, static_cast<std::uint32_t>(most), DatagramWords(header)};
   context_.turns.attend(*path);
-  slots->sender.fetch_next();
+  slots->sender.fetch_next();  // ChannelAdapter::post_send() knows no path of a datagram
   return true;
 }
 

@@ -8,7 +8,7 @@
 #include "fabric/adapter/context.h"
 #include "fabric/adapter/requester.h"
 #include "fabric/adapter/responder.h"
-#include "fabric/link/slot_ring.h"
+#include "fabric/link/slot_lane.h"
 
 namespace splitnic::fabric {
 

@@ -8,7 +8,7 @@
 
 #include "fabric/adapter/context.h"
 #include "fabric/adapter/queue_pair.h"
-#include "fabric/link/slot_ring.h"
+#include "fabric/link/slot_lane.h"
 #include "fabric/memory/store_habit.h"
 
 /// What the sources of Express share.

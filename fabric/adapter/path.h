@@ -9,13 +9,14 @@
 #include <vector>
 
 #include "common/time.h"
+#include "fabric/adapter/counted_poll.h"
 #include "fabric/adapter/drains.h"
 #include "fabric/adapter/look_habit.h"
 #include "fabric/adapter/tail_habit.h"
 #include "fabric/adapter/work.h"
 #include "fabric/ids.h"
 #include "fabric/link/cell_link.h"
-#include "fabric/link/slot_ring.h"
+#include "fabric/link/slot_lane.h"
 #include "fabric/memory/mpt.h"
 #include "fabric/wire/cell.h"
 #include "fabric/wire/datagram.h"
@@ -147,6 +148,7 @@ struct Path {
   /// link.
   [[nodiscard]] bool serves(const Path* own) const { return own == this || (own != nullptr && own == twin); }
   /// CellLink::settled(), settle() and return_room(); by the rings themselves, where there are some.
+  /// settled_to(): what the slots have said, if this poll leaves the tail line alone.
   [[nodiscard]] std::uint64_t settled_to(VirtualLane lane, const CountedPoll& poll) {
     const auto index = static_cast<std::size_t>(lane);
     SlotLane* rings = slots[index];
@@ -156,11 +158,6 @@ struct Path {
     const std::uint64_t settled_now = rings->settled();
     if (settled_now != known) tails[index].line_said_more(poll);
     return settled_now;
-  }
-  /// SlotSender::fetch_next(), where the lane has slots.
-  void fetch_next(VirtualLane lane) const {
-    const SlotLane* rings = slots[static_cast<std::size_t>(lane)];
-    if (rings != nullptr) rings->sender.fetch_next();
   }
   void settle(VirtualLane lane) {
     SlotLane* rings = slots[static_cast<std::size_t>(lane)];
@@ -179,6 +176,11 @@ struct Path {
     SlotLane* rings = slots[index];
     const bool told = rings != nullptr ? rings->return_room(all) : link.return_room(lane, all);
     return told ? 1U : 0U;
+  }
+  /// SlotSender::fetch_next(), where the lane has slots.
+  void fetch_next(VirtualLane lane) const {
+    const SlotLane* rings = slots[static_cast<std::size_t>(lane)];
+    if (rings != nullptr) rings->sender.fetch_next();
   }
   /// The link's claim(), which remembers what found no room.
   [[nodiscard]] bool claim(VirtualLane lane, const Cell& cell, std::size_t payload_bytes, ClaimedPayload& to) {

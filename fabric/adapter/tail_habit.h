@@ -2,13 +2,9 @@
 
 #include <cstdint>
 
-namespace splitnic::fabric {
+#include "fabric/adapter/counted_poll.h"
 
-/// A poll, as habits count it.
-struct CountedPoll {
-  std::uint64_t number = 0;  ///< from any start
-  bool quick = false;        ///< it begins with a look at what has come in, and others come soon that do not
-};
+namespace splitnic::fabric {
 
 /// When a poll looks at a lane's tail line, into which the peer stores what it has taken. Each look takes the line from
 /// the peer, whose next store into it has to fetch it back; and what the peer stores after that, its answer, waits for

@@ -11,7 +11,7 @@
 #include "fabric/bridge/bridge.h"
 #include "fabric/ids.h"
 #include "fabric/link/cell_link.h"
-#include "fabric/link/slot_ring.h"
+#include "fabric/link/slot_lane.h"
 
 namespace splitnic::fabric {
 

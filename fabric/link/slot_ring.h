@@ -13,7 +13,6 @@
 #include "common/fetch_to_write.h"
 #include "fabric/bridge/bridge.h"
 #include "fabric/memory/guarded_copy.h"
-#include "fabric/memory/store_habit.h"
 #include "fabric/wire/slot.h"
 
 namespace splitnic::fabric {
@@ -141,8 +140,7 @@ class SlotSender {
   [[nodiscard]] bool look_for_room(std::uint64_t lines) {
     return can_put(lines) || (find_room(lines, payload_head_) && can_put(lines));
   }
-  /// Asks the processor for the lines of the next slot, to write them: the peer looks at the first one all the time,
-  /// and it takes as long to come from there as a short message takes to be posted.
+  /// Has the next slot's lines fetched, to be written: the peer, who looks at the first one all the time, has them.
   void fetch_next() const {
     if (lines_ == nullptr) return;
     fetch_to_write(lines_ + line_at(head_));
@@ -648,40 +646,5 @@ inline void SlotReceiver::push_tail(std::uint64_t answers) {
   reported_settled_ = settled_;
   payload_unreported_ = 0;
 }
-
-/// Both rings of a lane: the one that this end sends into, and the one that it consumes. Thread: the bridge's owner.
-struct SlotLane {
-  SlotSender sender{};
-  SlotReceiver receiver{};
-  StoreHabit stores{};  ///< of payloads that are sent
-
-  /// How far the peer has settled what was sent.
-  [[nodiscard]] std::uint64_t settled() {
-    return sender.awaits() ? sender.refresh_settled(receiver.consumed()) : sender.settled();
-  }
-  /// Reports what was consumed and settled when it is much, or `all` of it. True: there was something to report.
-  bool return_room(bool all) {
-    const bool push = all ? receiver.unreported() : receiver.much_consumed();
-    if (push) receiver.push_tail(sender.head());
-    return push;
-  }
-  /// Releases a slot of the sender, and says in it how far this end has settled what it consumed.
-  std::uint64_t release(const SlotClaim& claim, SlotFields& fields) {
-    fields.settled = static_cast<std::uint32_t>(receiver.settled());
-    const std::uint64_t position = sender.release(claim, fields);
-    receiver.reported_by_slot();
-    return position;
-  }
-  /// The same with SlotSender::put().
-  template <class PutExtension>
-  [[nodiscard]] std::uint64_t put(SlotFields& fields, std::size_t extension_bytes, PutExtension&& put_extension,
-                                  const std::byte* from, std::size_t payload_bytes) {
-    fields.settled = static_cast<std::uint32_t>(receiver.settled());
-    const std::uint64_t position = sender.put(fields, extension_bytes, put_extension, from, payload_bytes);
-    if (position != 0) [[likely]]
-      receiver.reported_by_slot();
-    return position;
-  }
-};
 
 }  // namespace splitnic::fabric
