@@ -321,10 +321,9 @@ bool FabricLink::takes_last_cells(Time now) {
   if (consumed != last_consumed_) hung_up_at_ = now;
   last_consumed_ = consumed;
   if (!up() || now - *hung_up_at_ >= kLastCells || rings_faulty()) return false;
-  // After the hang-up was noticed, so that both are the last.
-  return std::ranges::any_of(lanes_, [](Lane& lane) {
-    return lane.receiver.waiting() || lane.sender.settled_again(lane.receiver.consumed());
-  });
+  // After the hang-up was noticed, so that both are the last. Only looked at: they are for who uses the lanes.
+  return std::ranges::any_of(lanes_,
+                             [](const Lane& lane) { return lane.receiver.waiting() || lane.sender.has_news(); });
 }
 
 void FabricLink::step(Time now) {

@@ -42,7 +42,10 @@ std::size_t PeerLink::poll(Time now) {
 }
 
 bool PeerLink::has_cells() {
-  const auto waits = [this](VirtualLane lane) { return link_->slots(lane)->receiver.waiting(); };
+  const auto waits = [this](VirtualLane lane) {
+    const fabric::SlotLane& slots = *link_->slots(lane);
+    return slots.receiver.waiting() || slots.sender.has_news();
+  };
   return up() && (waits(VirtualLane::control) || waits(VirtualLane::data));
 }
 

@@ -76,7 +76,7 @@ class PeerLink final : public fabric::CellLink {
   }
   /// Of a set that the bridge's descriptor belongs to.
   [[nodiscard]] int descriptor() const override { return set_; }
-  /// Cells that have come in wait in the lanes.
+  /// Cells that have come in wait in the lanes, or what the peer has settled.
   [[nodiscard]] bool has_cells();
 
  private:

@@ -180,11 +180,12 @@ PathUse Peers::path_to(std::uint16_t local_id) {
   return PathUse(*this, local_id, peer->path);
 }
 
-/// Of a peer that has ended: what it sent and settled before is in this process's memory, and still counts.
+/// Of a peer that has ended: what it sent and settled before is in this process's memory, and still counts. A turn may
+/// leave a part of what it finds to the next one.
 void Peers::receive_the_rest(fabric::PathNumber path) {
   bool more = true;
   adapter_.use([&](fabric::ChannelAdapter& adapter) { adapter.attend(path); });
-  for (int looks = 0; more && looks < kLastLooks; ++looks) {
+  for (int looks = 0; (more || looks == 1) && looks < kLastLooks; ++looks) {
     adapter_.progress();
     more = false;
     adapter_.with_link(path, [&](fabric::CellLink& link) { more = static_cast<PeerLink&>(link).has_cells(); });
