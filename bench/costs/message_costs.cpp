@@ -42,6 +42,7 @@ struct Task {
   bool datagram = false;    ///< unreliable datagrams, instead of a reliable connection
   std::size_t waiting = 0;  ///< other queue pairs of the sender, which wait for a time to come
   bool standing = false;    ///< the receive of writes with immediate stays posted
+  bool alone = false;       ///< each message of a list is posted by a call of its own
   bool answered = false;    ///< each message answers the one before; nobody waits for the completion of a send
 };
 using verbs::Operation;
@@ -55,6 +56,12 @@ constexpr std::array kTasks{
     Task{"send_64k", Operation::send, 65536, 1},
     Task{"immediate_64_lists", Operation::rdma_write_with_immediate, 64, 32, true},
     Task{"standing_64_lists", Operation::rdma_write_with_immediate, 64, 32, true, false, false, 0, true},
+    Task{.name = "immediate_1500",
+         .operation = Operation::rdma_write_with_immediate,
+         .bytes = 1500,
+         .list = 32,
+         .direct = true,
+         .alone = true},
     Task{"write_64_direct", Operation::rdma_write, 64, 1, true},
     Task{"read_8", Operation::rdma_read, 8, 1},
     Task{.name = "ping_pong_64", .operation = Operation::send, .bytes = 64, .list = 1, .answered = true},
@@ -132,8 +139,12 @@ class Pair {
   void exchange() {
     if (task_.idle) return poll_in_vain();
     if (task_.answered) return converse();
-    std::size_t posted = 0;
-    SPLITNIC_CHECK(client_->queue_pair.post_send(requests_, posted) == verbs::Status::ok);
+    const std::size_t at_once = task_.alone ? 1 : task_.list;
+    for (std::size_t first = 0; first != task_.list; first += at_once) {
+      std::size_t posted = 0;
+      const auto next = std::span(requests_).subspan(first, at_once);
+      SPLITNIC_CHECK(client_->queue_pair.post_send(next, posted) == verbs::Status::ok);
+    }
     std::size_t done = 0;
     std::size_t arrived = reports_arrival() ? 0 : task_.list;
     while (done < task_.list || arrived < task_.list) {

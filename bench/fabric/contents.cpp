@@ -11,8 +11,6 @@ namespace splitnic::bench {
 
 namespace {
 
-constexpr unsigned kStampIdShift = 40;
-
 /// The bytes of a slot, but for the stamp.
 std::vector<std::byte> pattern_of(std::uint32_t id, std::size_t slot, std::size_t bytes) {
   SeededRandom random(std::uint64_t{id} << 32U | slot);
@@ -44,14 +42,8 @@ std::uint64_t Area::word(std::size_t offset) const {
   return value;
 }
 
-void Area::set_word(std::size_t offset, std::uint64_t value) {
-  if (bytes_.empty()) return store(offset, std::as_bytes(std::span(&value, 1)));
-  std::memcpy(bytes_.subspan(offset, sizeof value).data(), &value, sizeof value);
-}
-
 std::uint64_t stamp_of(std::uint32_t id, const SlotLayout& layout, std::uint64_t sequence) {
-  const std::uint64_t own = layout.source_moves ? sequence : sequence % layout.slots;
-  return (std::uint64_t{id} << kStampIdShift) + own + 1;
+  return stamp_of(id, layout, sequence, static_cast<std::size_t>(sequence % layout.slots));
 }
 
 void fill(Area& source, const SlotLayout& layout, std::uint32_t id) {

@@ -3,6 +3,7 @@
 #include <boost/align/aligned_allocator.hpp>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <span>
 #include <utility>
 #include <vector>
@@ -33,15 +34,24 @@ class Area {
   void store(std::size_t offset, std::span<const std::byte> from);
   void load(std::size_t offset, std::span<std::byte> to) const;
   [[nodiscard]] std::uint64_t word(std::size_t offset) const;
-  void set_word(std::size_t offset, std::uint64_t value);
+  void set_word(std::size_t offset, std::uint64_t value) {
+    if (bytes_.empty()) return store(offset, std::as_bytes(std::span(&value, 1)));
+    std::memcpy(bytes_.subspan(offset, sizeof value).data(), &value, sizeof value);
+  }
 
  private:
   verbs::MemoryRegion region_;
   std::span<std::byte> bytes_;
 };
 
+inline constexpr unsigned kStampIdShift = 40;
 /// The stamp of the message whose bytes a slot holds. id: the flow's, so that bytes of an earlier flow do not match.
 [[nodiscard]] std::uint64_t stamp_of(std::uint32_t id, const SlotLayout& layout, std::uint64_t sequence);
+/// The same, of a message whose slot is known: what a sender does for each message.
+[[nodiscard]] inline std::uint64_t stamp_of(std::uint32_t id, const SlotLayout& layout, std::uint64_t sequence,
+                                            std::size_t slot) {
+  return (std::uint64_t{id} << kStampIdShift) + (layout.source_moves ? sequence : slot) + 1;
+}
 
 /// The source's slots as they are before the first message, stamps included.
 void fill(Area& source, const SlotLayout& layout, std::uint32_t id);

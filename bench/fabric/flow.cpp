@@ -156,7 +156,7 @@ bool Outgoing::post_next() {
   std::size_t slot = next_slot_;
   for (verbs::WorkRequest& request : list_) {
     if (!answers_itself(what_.verb)) {
-      end_.source().set_word(layout_.offset_in(slot) + layout_.stamp_at, stamp_of(id_, layout_, sequence));
+      end_.source().set_word(layout_.offset_in(slot) + layout_.stamp_at, stamp_of(id_, layout_, sequence, slot));
     }
     direct(request, sequence++, slot);
     if (++slot == layout_.slots) slot = 0;

@@ -315,7 +315,7 @@ Status ChannelAdapter::destroy_shared_receive_queue(SrqNumber queue) {
   if (CompletionQueue* completions = state_->context.completion_queue(found->xrc.completions)) {
     for (QueuePair* target : state_->queue_pairs) {
       if (target->options.xrc == XrcRole::target && target->shared_receives == queue) {
-        leave_receives(state_->context, *target);
+        leave_receives(*target);
       }
     }
     --completions->users;
@@ -371,6 +371,8 @@ std::optional<QpNumber> ChannelAdapter::create_queue_pair(const QueuePairAttribu
   auto& slot = state_->context.queue_pair_slots[number.value & (state_->context.queue_pair_slots.size() - 1)];
   slot = std::make_unique<QueuePair>(number, options, QueuePairTimes(context.options));
   slot->send.max_unanswered = options.reads_out;
+  slot->send_cq = sends;
+  slot->receive_cq = receives;
   state_->queue_pairs.push_back(slot.get());
   if (sends != nullptr) ++sends->users;
   if (receives != nullptr) ++receives->users;
@@ -519,6 +521,9 @@ Status ChannelAdapter::destroy_queue_pair(QpNumber queue_pair) {
   std::erase(state_->queue_pairs, found);
   state_->turns.forget(*found);
   leave_path(*found);
+  for (const auto& path : context.paths) {
+    if (path != nullptr && path->receiver == found) path->receiver = nullptr;
+  }
   state_->context.queue_pair_slots[queue_pair.value & (state_->context.queue_pair_slots.size() - 1)].reset();
   return Status::ok;
 }

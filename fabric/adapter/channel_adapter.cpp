@@ -170,36 +170,45 @@ Status ChannelAdapter::post_send(QpNumber queue_pair, const WorkRequest& request
 Status ChannelAdapter::post_send(QpNumber queue_pair, std::span<const WorkRequest> requests, std::size_t& posted) {
   posted = 0;
   QueuePair* found = state_->find(queue_pair);
-  if (found == nullptr) return Status::bad_queue_pair;
-  if (found->path != nullptr && state_->habit.expects(state_->context.poll))
-    found->path->fetch_next(found->options.lane);
-  const bool reachable = found->path == nullptr || state_->follow(*found->path) || found->path->link.awaited();
-  if (!reachable && !found->flushes_sends()) return Status::link_down;
-  posted += state_->placer.post(*found, requests);
+  return found == nullptr ? Status::bad_queue_pair : post_send(*found, requests, posted);
+}
+
+QueuePair* ChannelAdapter::find(QpNumber queue_pair) const { return state_->find(queue_pair); }
+
+Status ChannelAdapter::post_send(QueuePair& queue_pair, std::span<const WorkRequest> requests, std::size_t& posted) {
+  posted = 0;
+  if (queue_pair.path != nullptr && state_->habit.expects(state_->context.poll))
+    queue_pair.path->fetch_next(queue_pair.options.lane);
+  const bool reachable =
+      queue_pair.path == nullptr || state_->follow(*queue_pair.path) || queue_pair.path->link.awaited();
+  if (!reachable && !queue_pair.flushes_sends()) return Status::link_down;
+  posted += state_->placer.post(queue_pair, requests);
   if (posted == requests.size()) return Status::ok;  // nothing is left to do, or to tell the peer
-  if (found->path != nullptr) state_->context.turns.attend(*found->path);
   // Else a short write would leave in a cell now, and those behind it would wait until that has landed.
-  const auto is_deferred = [&] { return posted != requests.size() && state_->placer.defers(*found, requests[posted]); };
-  if (!is_deferred()) posted += state_->express.post(*found, requests.subspan(posted));
+  const auto is_deferred = [&] {
+    return posted != requests.size() && state_->placer.defers(queue_pair, requests[posted]);
+  };
+  if (!is_deferred()) posted += state_->express.post(queue_pair, requests.subspan(posted));
+  if (queue_pair.path != nullptr) state_->context.turns.attend(*queue_pair.path);
   if (posted == requests.size()) {
-    state_->activate_to_await(*found);
+    state_->activate_to_await(queue_pair);
     return Status::ok;
   }
-  state_->activate(*found);
+  state_->activate(queue_pair);
   // What a request before it registers, a request may name: so each is carried out before the next is checked.
-  const std::size_t at_once = found->options.memory_requests ? 1 : kPostsAtOnce;
+  const std::size_t at_once = queue_pair.options.memory_requests ? 1 : kPostsAtOnce;
   while (true) {
-    const bool idle = found->send.next == found->send.posted;
+    const bool idle = queue_pair.send.next == queue_pair.send.posted;
     const std::size_t before = posted;
     const std::size_t end = posted + std::min(at_once, requests.size() - posted);
     Status status = Status::ok;
-    while (posted != end && (status = state_->requester.post(*found, requests[posted])) == Status::ok) ++posted;
+    while (posted != end && (status = state_->requester.post(queue_pair, requests[posted])) == Status::ok) ++posted;
     if (posted == before) return status;
-    if (idle) static_cast<void>(state_->requester.pump(*found, kCellsAtPost));
+    if (idle) static_cast<void>(state_->requester.pump(queue_pair, kCellsAtPost));
     // What has left may have made room.
     if (status != Status::ok && status != Status::queue_full) return status;
-    posted += state_->placer.post(*found, requests.subspan(posted));
-    if (!is_deferred()) posted += state_->express.post(*found, requests.subspan(posted));
+    posted += state_->placer.post(queue_pair, requests.subspan(posted));
+    if (!is_deferred()) posted += state_->express.post(queue_pair, requests.subspan(posted));
     if (posted == requests.size()) return Status::ok;
   }
 }
@@ -219,9 +228,14 @@ Status ChannelAdapter::post_receive(QpNumber queue_pair, std::span<const Receive
                                     std::size_t& posted) {
   posted = 0;
   QueuePair* found = state_->find(queue_pair);
-  if (found == nullptr) return Status::bad_queue_pair;
-  if (found->path != nullptr) static_cast<void>(state_->follow(*found->path));
-  return state_->responder.post(*found, requests, posted);
+  return found == nullptr ? Status::bad_queue_pair : post_receive(*found, requests, posted);
+}
+
+Status ChannelAdapter::post_receive(QueuePair& queue_pair, std::span<const ReceiveRequest> requests,
+                                    std::size_t& posted) {
+  posted = 0;
+  if (queue_pair.path != nullptr) static_cast<void>(state_->follow(*queue_pair.path));
+  return state_->responder.post(queue_pair, requests, posted);
 }
 
 Status ChannelAdapter::post_shared_receive(SrqNumber queue, const ReceiveRequest& request) {
@@ -236,9 +250,16 @@ bool ChannelAdapter::has_events() const { return !state_->context.events.empty()
 void ChannelAdapter::set_event_wake(std::function<void()> wake) { state_->context.events.set_wake(std::move(wake)); }
 
 std::size_t ChannelAdapter::poll_completions(CqNumber queue, std::span<Completion> out, bool goes_on) {
-  CompletionQueue* found = state_->context.completion_queue(queue);
+  CompletionQueue* found = find(queue);
   state_->context.to_place = Placements::kAtOnceBytes;
   return found == nullptr ? 0 : found->poll(out, goes_on);
+}
+
+CompletionQueue* ChannelAdapter::find(CqNumber queue) const { return state_->context.completion_queue(queue); }
+
+std::size_t ChannelAdapter::poll_completions(CompletionQueue& queue, std::span<Completion> out, bool goes_on) {
+  state_->context.to_place = Placements::kAtOnceBytes;
+  return queue.poll(out, goes_on);
 }
 
 std::optional<std::size_t> ChannelAdapter::claim_direct(QpNumber queue_pair, RemoteAddress remote,

@@ -19,6 +19,9 @@
 
 namespace splitnic::fabric {
 
+class CompletionQueue;
+struct QueuePair;
+
 /// What deregister() of placeable memory waits for.
 enum class DirectWrites : std::uint8_t {
   drain,  ///< the peer's answer; the range stays in quarantine until then
@@ -181,6 +184,10 @@ class ChannelAdapter {
   /// A list in order, up to the first that is refused, whose status is returned. posted: how many were taken. They
   /// leave a few at a time, so that the peer begins before the last is posted. Source: the verbs (ibv_post_send).
   Status post_send(QpNumber queue_pair, std::span<const WorkRequest> requests, std::size_t& posted);
+  /// For callers who post often: the queue pair itself, which is valid until it is destroyed; null: there is none.
+  [[nodiscard]] QueuePair* find(QpNumber queue_pair) const;
+  Status post_send(QueuePair& queue_pair, std::span<const WorkRequest> requests, std::size_t& posted);
+  Status post_receive(QueuePair& queue_pair, std::span<const ReceiveRequest> requests, std::size_t& posted);
   /// What post_send() would say about the request itself: its shape, lengths and objects, not whether there is room.
   [[nodiscard]] Status check_send(QpNumber queue_pair, const WorkRequest& request) const;
   /// A receive for writes with immediate alone may have an empty segment without a tag.
@@ -189,6 +196,9 @@ class ChannelAdapter {
   Status post_receive(QpNumber queue_pair, std::span<const ReceiveRequest> requests, std::size_t& posted);
   /// goes_on: see CompletionQueue::poll().
   [[nodiscard]] std::size_t poll_completions(CqNumber queue, std::span<Completion> out, bool goes_on = false);
+  /// As find() of a queue pair.
+  [[nodiscard]] CompletionQueue* find(CqNumber queue) const;
+  [[nodiscard]] std::size_t poll_completions(CompletionQueue& queue, std::span<Completion> out, bool goes_on = false);
   /// Asynchronous events, oldest first; returns how many.
   [[nodiscard]] std::size_t poll_events(std::span<AsyncEvent> out);
   [[nodiscard]] bool has_events() const;

@@ -73,12 +73,13 @@ struct AdapterContext {
     return at(completion_channels, number.value);
   }
   /// number 0: the only path that is attached. Null: there is no such path.
-  [[nodiscard]] Path* path(PathNumber number);
+  [[nodiscard]] Path* path(PathNumber number) { return number.value != 0 ? at(paths, number.value) : only_path(); }
   void report(const AsyncEvent& event) {
     if (!events.push(event)) ++counters.dropped_events;
   }
 
  private:
+  [[nodiscard]] Path* only_path();
   void lose_completion(CompletionQueue& queue);
   template <class T>
   [[nodiscard]] static T* at(const std::vector<std::unique_ptr<T>>& objects, std::uint32_t number) {
@@ -130,7 +131,7 @@ inline void complete_send(AdapterContext& context, CompletionQueue& queue, Queue
   ++send.done;
 }
 inline void complete_send(AdapterContext& context, QueuePair& queue_pair, CompletionStatus status) {
-  complete_send(context, *context.completion_queue(queue_pair.options.send_completions), queue_pair, status);
+  complete_send(context, *queue_pair.send_cq, queue_pair, status);
 }
 
 /// Whether such a cell, which ends with an immediate, uses the receive that stands.
@@ -155,7 +156,7 @@ void complete_receive(AdapterContext& context, CompletionQueue& queue, QueuePair
 
 template <class Say>
 void complete_receive(AdapterContext& context, QueuePair& queue_pair, Say&& say) {
-  complete_receive(context, *context.completion_queue(queue_pair.receive_completions), queue_pair, say);
+  complete_receive(context, *queue_pair.receive_cq, queue_pair, say);
 }
 
 /// The same of the receive that stands, which the caller has reserved a place for.
@@ -185,7 +186,7 @@ void fail_sends(AdapterContext& context, QueuePair& queue_pair, CompletionStatus
 void void_queue_pair(AdapterContext& context, QueuePair& queue_pair);
 /// Of an XRC target: the shared receive queue that its present message names is going. A receive out of it is
 /// forgotten, and the message, which the peer sends again, is refused then.
-void leave_receives(AdapterContext& context, QueuePair& queue_pair);
+void leave_receives(QueuePair& queue_pair);
 /// A read of a one-shot entry has been answered, and its answer has arrived for sure or will not be given again: the
 /// entry ends.
 void end_one_shot(AdapterContext& context, const QueuePair& queue_pair, const ResponseRecord& record);

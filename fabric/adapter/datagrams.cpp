@@ -11,9 +11,6 @@
 namespace splitnic::fabric {
 namespace {
 
-// A number is a generation and a place, so that what was posted with a handle never goes where the next one says.
-constexpr unsigned kIndexBits = 16;
-constexpr std::size_t kMostHandles = (std::size_t{1} << kIndexBits) - 1;
 /// The longest that a datagram waits for a path to come up for the first time.
 constexpr Duration kFirstPathMax = std::chrono::seconds(2);
 /// The longest that a datagram waits for room while datagrams to other peers wait behind it. A live peer on a machine
@@ -55,18 +52,6 @@ std::optional<AddressHandleNumber> DatagramTables::create(const AddressHandleOpt
   free->options = options;
   free->used = true;
   return AddressHandleNumber{free->generation << kIndexBits | static_cast<std::uint32_t>(free - handles_.begin() + 1)};
-}
-
-const AddressHandle* DatagramTables::find(AddressHandleNumber number) const {
-  const AddressHandle* handle = find_posted(number);
-  return handle != nullptr && handle->used ? handle : nullptr;
-}
-
-const AddressHandle* DatagramTables::find_posted(AddressHandleNumber number) const {
-  const std::size_t index = number.value & kMostHandles;
-  if (index == 0 || index > handles_.size()) return nullptr;
-  const AddressHandle& handle = handles_[index - 1];
-  return !handle.is_free() && handle.generation == number.value >> kIndexBits ? &handle : nullptr;
 }
 
 bool DatagramTables::destroy(AddressHandleNumber number, QueuePairs queue_pairs) {

@@ -48,9 +48,17 @@ class DatagramTables {
   /// False: there is none.
   bool destroy(AddressHandleNumber number, QueuePairs queue_pairs);
   /// Null: there is none.
-  [[nodiscard]] const AddressHandle* find(AddressHandleNumber number) const;
+  [[nodiscard]] const AddressHandle* find(AddressHandleNumber number) const {
+    const AddressHandle* handle = find_posted(number);
+    return handle != nullptr && handle->used ? handle : nullptr;
+  }
   /// The handle of a datagram that is posted, also if it was destroyed since. Null: its path is gone.
-  [[nodiscard]] const AddressHandle* find_posted(AddressHandleNumber number) const;
+  [[nodiscard]] const AddressHandle* find_posted(AddressHandleNumber number) const {
+    const std::size_t index = number.value & kMostHandles;
+    if (index == 0 || index > handles_.size()) return nullptr;
+    const AddressHandle& handle = handles_[index - 1];
+    return !handle.is_free() && handle.generation == number.value >> kIndexBits ? &handle : nullptr;
+  }
   /// Whether datagrams wait that were posted with a handle to this path, or to this group, that was destroyed since.
   [[nodiscard]] bool outlive_handle(PathNumber path, QueuePairs queue_pairs);
   [[nodiscard]] bool outlive_handle(const Gid& group, QueuePairs queue_pairs);
@@ -64,6 +72,10 @@ class DatagramTables {
   void forget(QpNumber queue_pair);
 
  private:
+  // A number is a generation and a place, so that what was posted with a handle never goes where the next one says.
+  static constexpr unsigned kIndexBits = 16;
+  static constexpr std::size_t kMostHandles = (std::size_t{1} << kIndexBits) - 1;
+
   [[nodiscard]] Group* find_or_make(const Gid& group, std::size_t most);
   static bool remove_member(Group& group, PathNumber path);
   void drop_empty_groups();

@@ -86,9 +86,16 @@ bool Express::sends_at_once(const QueuePair& queue_pair) const {
 // hot: otherwise GCC takes these functions for rarely used ones and copies by string instructions, which start slowly.
 [[gnu::hot, gnu::flatten]] std::size_t Express::post(QueuePair& queue_pair, std::span<const WorkRequest> requests) {
   if (queue_pair.options.datagram) return post_datagrams(queue_pair, requests);
-  if (!sends_at_once(queue_pair)) return 0;
+  if (requests.empty() || !sends_at_once(queue_pair)) return 0;
+  const std::size_t posted = may_begin_row(requests.front()) ? post_row(queue_pair, requests) : 0;
+  return posted == requests.size() ? posted : posted + post_others(queue_pair, requests.subspan(posted));
+}
+
+/// The same. Nothing waits before them, and a row ends where they begin.
+[[gnu::hot, gnu::flatten, gnu::noinline]] std::size_t Express::post_others(QueuePair& queue_pair,
+                                                                           std::span<const WorkRequest> requests) {
   std::size_t posted = store_writes(queue_pair, requests);
-  if (posted != requests.size() && may_begin_row(requests[posted])) {
+  if (posted != 0 && posted != requests.size() && may_begin_row(requests[posted])) {
     posted += post_row(queue_pair, requests.subspan(posted));
   }
   if (posted != requests.size()) posted += post_slots(queue_pair, requests.subspan(posted));
@@ -105,7 +112,7 @@ inline std::size_t Express::store_writes(QueuePair& queue_pair, std::span<const 
   SendQueue& send = queue_pair.send;
   const bool writes = !requests.empty() && requests.front().operation == Operation::rdma_write;
   if (!writes || send.done != send.posted || path.window == nullptr) return 0;
-  const CompletionQueue& completions = *context_.completion_queue(queue_pair.options.send_completions);
+  const CompletionQueue& completions = *queue_pair.send_cq;
   const std::uint64_t taken_out = completions.taken_out();
   std::size_t stored = 0;
   for (; stored != requests.size(); ++stored) {
@@ -131,7 +138,7 @@ inline std::size_t Express::post_slots(QueuePair& queue_pair, std::span<const Wo
   const std::size_t most_payload = std::min<std::size_t>(
       {path.cell_payload_bytes, slots->sender.max_payload_bytes(), context_.options.max_message_bytes});
   SendQueue& send = queue_pair.send;
-  CompletionQueue& completions = *context_.completion_queue(queue_pair.options.send_completions);
+  CompletionQueue& completions = *queue_pair.send_cq;
   const std::uint64_t before = send.posted;
   const std::uint64_t most = std::min<std::uint64_t>(requests.size(), completions.room());
   std::uint64_t last_position = 0;
@@ -230,7 +237,7 @@ inline WindowPlace Express::granted_place(const QueuePair& queue_pair, const Wor
   const bool at_once = context_.options.faults == nullptr && queue_pair.rules().begin_sends &&
                        send.done == send.posted && context_.now >= send.hold_until;
   if (!at_once) return 0;
-  CompletionQueue& completions = *context_.completion_queue(queue_pair.options.send_completions);
+  CompletionQueue& completions = *queue_pair.send_cq;
   const std::uint64_t taken_out = completions.taken_out();
   Route route;
   std::size_t posted = 0;
@@ -275,7 +282,7 @@ bool Express::find_route(const QueuePair& queue_pair, AddressHandleNumber handle
   const AddressHandle* to = context_.datagrams.find(handle);
   Path* path = to == nullptr || to->to_group() ? nullptr : context_.path(to->options.path);
   SlotLane* slots = path == nullptr ? nullptr : path->slots[static_cast<std::size_t>(queue_pair.options.lane)];
-  if (slots == nullptr || !path->open || !path->link.up()) return false;
+  if (slots == nullptr || !path->is_current()) return false;
   const std::size_t payload = std::min<std::size_t>(
       {path->cell_payload_bytes, context_.options.cell_payload_bytes, slots->sender.max_payload_bytes()});
   if (payload < sizeof(DatagramBytes)) return false;
@@ -316,9 +323,16 @@ inline bool Express::put_datagram(const QueuePair& queue_pair, Route& route, con
   return true;
 }
 
-/// The queue pair of this number, if whole messages that come in order need nothing but to be placed; else null.
-QueuePair* Express::receiver(const Path& path, QpNumber number) const {
-  QueuePair* queue_pair = context_.queue_pair(number);
+/// The queue pair of this number. The last one is known before the message's number is.
+[[gnu::always_inline]] inline QueuePair* Express::find_receiver(Path& path, QpNumber number) const {
+  QueuePair* last = path.receiver;
+  if (last != nullptr && last->number == number) return last;
+  return path.receiver = context_.queue_pair(number);
+}
+
+/// The same, if whole messages that come in order need nothing but to be placed; else null.
+QueuePair* Express::receiver(Path& path, QpNumber number) const {
+  QueuePair* queue_pair = find_receiver(path, number);
   if (queue_pair == nullptr || !path.serves(queue_pair->path)) return nullptr;
   const bool usual = is_plain(queue_pair->options) && queue_pair->rules().connected &&
                      queue_pair->taking == Taking::usual && !queue_pair->incoming.active &&
@@ -351,7 +365,7 @@ QueuePair* Express::receiver(const Path& path, QpNumber number) const {
       if (queue_pair == nullptr || queue_pair->number != number) [[unlikely]] {
         queue_pair = receiver(path, number);
         if (queue_pair == nullptr) break;
-        completions = context_.completion_queue(queue_pair->receive_completions);
+        completions = queue_pair->receive_cq;
       }
       const bool answer = what.is(MessageKind::read_response);
       if (header.packet_sequence.value() != queue_pair->expected_psn && !answer) [[unlikely]]
@@ -467,10 +481,10 @@ inline Express::Verdict Express::take_send(QueuePair& queue_pair, CompletionQueu
 }
 
 /// What the queue pair does not want is counted, and taken all the same.
-[[gnu::hot, gnu::flatten, gnu::noinline]] Express::Verdict Express::take_datagram(const Path& path, SlotReceiver& from,
+[[gnu::hot, gnu::flatten, gnu::noinline]] Express::Verdict Express::take_datagram(Path& path, SlotReceiver& from,
                                                                                   ReceivedSlot& slot,
                                                                                   const OpcodeTraits& what) {
-  QueuePair* queue_pair = context_.queue_pair(QpNumber{slot.header().queue_pair.value()});
+  QueuePair* queue_pair = find_receiver(path, QpNumber{slot.header().queue_pair.value()});
   const std::uint32_t payload_bytes = slot.layout().payload_bytes;
   const bool usual = queue_pair != nullptr && queue_pair->options.datagram && queue_pair->rules().connected &&
                      !queue_pair->receive.empty() && payload_bytes >= sizeof(DatagramBytes);

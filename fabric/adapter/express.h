@@ -75,6 +75,7 @@ class Express {
   enum class Verdict { taken, left, refused, answered };
 
   [[nodiscard]] bool sends_at_once(const QueuePair& queue_pair) const;
+  [[nodiscard]] std::size_t post_others(QueuePair& queue_pair, std::span<const WorkRequest> requests);
   [[nodiscard]] std::size_t store_writes(QueuePair& queue_pair, std::span<const WorkRequest> requests);
   [[nodiscard]] std::size_t post_slots(QueuePair& queue_pair, std::span<const WorkRequest> requests);
   [[nodiscard]] static Source source_of(SendQueue& send, const WorkRequest& request);
@@ -94,8 +95,15 @@ class Express {
     const bool sends = request.operation == Operation::send && request.segments[0].bytes <= kSlotBodyInBoth;
     return sends || request.operation == Operation::rdma_write_with_immediate;
   }
-  [[nodiscard]] std::size_t post_row(QueuePair& queue_pair, std::span<const WorkRequest> requests);
-  [[nodiscard]] Burst take_row(const Path& path, SlotLane& slots, std::size_t most);
+  [[nodiscard]] std::size_t post_row(QueuePair& queue_pair, std::span<const WorkRequest> requests) {
+    return requests.front().operation == Operation::send ? post_send_row(queue_pair, requests)
+                                                         : post_immediate_row(queue_pair, requests);
+  }
+  [[nodiscard]] std::size_t post_send_row(QueuePair& queue_pair, std::span<const WorkRequest> requests);
+  [[nodiscard]] std::size_t post_immediate_row(QueuePair& queue_pair, std::span<const WorkRequest> requests);
+  template <Operation operation>
+  [[nodiscard]] std::size_t post_row_of(QueuePair& queue_pair, std::span<const WorkRequest> requests);
+  [[nodiscard]] Burst take_row(Path& path, SlotLane& slots, std::size_t most);
   // express_announcements.cpp
   [[nodiscard]] std::size_t post_announcements(QueuePair& queue_pair, std::span<const WorkRequest> requests);
   // express_reads.cpp
@@ -104,13 +112,13 @@ class Express {
   [[nodiscard]] Verdict take_read(const Path& path, QueuePair& queue_pair, const ReceivedSlot& slot);
   [[nodiscard]] Verdict take_answer(QueuePair& queue_pair, ReceivedSlot& slot);
 
-  [[nodiscard]] QueuePair* receiver(const Path& path, QpNumber number) const;
+  [[nodiscard]] QueuePair* find_receiver(Path& path, QpNumber number) const;
+  [[nodiscard]] QueuePair* receiver(Path& path, QpNumber number) const;
   [[nodiscard]] Verdict take_send(QueuePair& queue_pair, CompletionQueue& completions, SlotReceiver& from,
                                   ReceivedSlot& slot, const OpcodeTraits& what);
   [[nodiscard]] Verdict take_write(QueuePair& queue_pair, CompletionQueue& completions, ReceivedSlot& slot,
                                    const OpcodeTraits& what);
-  [[nodiscard]] Verdict take_datagram(const Path& path, SlotReceiver& from, ReceivedSlot& slot,
-                                      const OpcodeTraits& what);
+  [[nodiscard]] Verdict take_datagram(Path& path, SlotReceiver& from, ReceivedSlot& slot, const OpcodeTraits& what);
   [[nodiscard]] const ProtectionEntry* granted(const QueuePair& queue_pair, RememberedTarget& last, Right right,
                                                const RemoteAddress& at, std::uint32_t bytes, std::uint32_t psn) const;
   [[nodiscard]] const ProtectionEntry* target_of(QueuePair& queue_pair, const Headers& headers,

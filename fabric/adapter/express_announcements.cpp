@@ -29,7 +29,7 @@ bool is_announcement(const WorkRequest& request) {
   SlotLane* slots = path.slots[lane];
   if (slots == nullptr || path.window == nullptr) return 0;
   SendQueue& send = queue_pair.send;
-  CompletionQueue& completions = *context_.completion_queue(queue_pair.options.send_completions);
+  CompletionQueue& completions = *queue_pair.send_cq;
   const std::uint64_t most = std::min<std::uint64_t>(requests.size(), completions.room());
   std::uint64_t posted = 0;
   for (const WorkRequest& request : requests.first(send.places(most, completions.taken_out()))) {

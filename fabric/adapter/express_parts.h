@@ -106,7 +106,6 @@ inline void note_posted(AdapterContext& context, QueuePair& queue_pair, Completi
   send.rewind_to(send.posted);
   send.room_by = kNever;
   context.counters.cells_sent += posted;
-  context.turns.attend(*queue_pair.path);
 }
 
 /// The next packets have come, so many, and been taken.

@@ -45,7 +45,7 @@ constexpr auto kPutNothing = [](std::byte*) {};
   SlotLane* slots = queue_pair.path->slots[static_cast<std::size_t>(queue_pair.options.lane)];
   if (slots == nullptr) return 0;
   SendQueue& send = queue_pair.send;
-  CompletionQueue& completions = *context_.completion_queue(queue_pair.options.send_completions);
+  CompletionQueue& completions = *queue_pair.send_cq;
   const std::uint64_t before = send.posted;
   const auto most = std::min<std::uint64_t>(
       {requests.size(), completions.room(), send.max_unanswered - std::min(send.max_unanswered, send.unanswered)});

@@ -29,6 +29,12 @@ constexpr std::uint64_t kAnnouncements =
 constexpr std::size_t kAnnouncementBytes = sizeof(RdmaHeader) + sizeof(ImmediateHeader);
 static_assert(kAnnouncementBytes <= kSlotBodyInFirst);
 
+constexpr auto kPutNothing = [](std::byte*) {};
+
+}  // namespace
+
+namespace express_rows {
+
 /// What a row of requests has in common, and how many have left.
 struct Posting {
   SendQueue& send;
@@ -42,10 +48,9 @@ struct Posting {
 };
 
 /// Puts each request's slot by put(request, segment, from, word, psn), which answers whether it could.
-template <class Put>
+template <Operation operation, class Put>
 [[gnu::always_inline]] inline void post_each(Posting& posting, std::span<const WorkRequest> requests,
                                              std::size_t most_bytes, const SendMarks& marks, Put&& put) {
-  const Operation operation = requests.front().operation;
   for (const WorkRequest& request : requests) {
     const bool may_go =
         request.operation == operation && request.segment_count == 1 && !request.inline_data && is_simple(request);
@@ -66,24 +71,22 @@ template <class Put>
   }
 }
 
-constexpr auto kPutNothing = [](std::byte*) {};
-
-}  // namespace
+}  // namespace express_rows
 
 /// Sends whose bytes lie in the lines of their slots, or direct writes with immediate, at the start of the list.
 /// Returns how many.
-[[gnu::hot, gnu::flatten, gnu::noinline]] std::size_t Express::post_row(QueuePair& queue_pair,
-                                                                        std::span<const WorkRequest> requests) {
+template <Operation operation>
+[[gnu::always_inline]] inline std::size_t Express::post_row_of(QueuePair& queue_pair,
+                                                               std::span<const WorkRequest> requests) {
+  constexpr bool sends = operation == Operation::send;
   Path& path = *queue_pair.path;
   const auto lane = static_cast<std::size_t>(queue_pair.options.lane);
   SlotLane* slots = path.slots[lane];
   SendQueue& send = queue_pair.send;
-  const bool sends = requests.front().operation == Operation::send;
   // As cells_have_landed().
-  const bool writes = requests.front().operation == Operation::rdma_write_with_immediate && path.window != nullptr &&
-                      send.done >= send.cells_to;
-  if (slots == nullptr || !(sends || writes)) return 0;
-  CompletionQueue& completions = *context_.completion_queue(queue_pair.options.send_completions);
+  const bool may_go = sends || (path.window != nullptr && send.done >= send.cells_to);
+  if (slots == nullptr || !may_go) return 0;
+  CompletionQueue& completions = *queue_pair.send_cq;
   const std::uint64_t places =
       send.places(std::min<std::uint64_t>(requests.size(), completions.room()), completions.taken_out());
   if (places == 0) return 0;
@@ -93,20 +96,20 @@ constexpr auto kPutNothing = [](std::byte*) {};
   fields.awaited = true;
   fields.direct = !sends;
   fields.settled = static_cast<std::uint32_t>(slots->receiver.settled());
-  Posting posting{send,
-                  send.entries.places(),
-                  SlotSender::Row(slots->sender),
-                  queue_pair.peer.number,
-                  slot_word(fields, SlotLayout{}),
-                  send.next_psn - static_cast<std::uint32_t>(send.posted),
-                  send.posted};
+  express_rows::Posting posting{send,
+                                send.entries.places(),
+                                SlotSender::Row(slots->sender),
+                                queue_pair.peer.number,
+                                slot_word(fields, SlotLayout{}),
+                                send.next_psn - static_cast<std::uint32_t>(send.posted),
+                                send.posted};
   const auto wanted = requests.first(places);
-  if (sends) {
+  if constexpr (sends) {
     const std::size_t most = std::min<std::size_t>(path.cell_payload_bytes, context_.options.max_message_bytes);
     const auto put = [&](const WorkRequest& request, const std::byte* from, std::uint64_t word, std::uint32_t psn) {
       return posting.row.put(word, posting.to, psn, 0, kPutNothing, from, request.segments[0].bytes) != 0;
     };
-    post_each(posting, wanted, most, kSentInCells, put);
+    express_rows::post_each<operation>(posting, wanted, most, kSentInCells, put);
   } else {
     const MptWriter writer{queue_pair.number, queue_pair.peer.number};
     StoreHabit& stores = path.direct->announced;  // with an immediate, the peer reads the bytes next
@@ -120,7 +123,7 @@ constexpr auto kPutNothing = [](std::byte*) {};
       };
       return posting.row.put(word, posting.to, psn, kAnnouncementBytes, put_headers, nullptr, 0) != 0;
     };
-    post_each(posting, wanted, context_.options.max_message_bytes, kSentDirectly, put);
+    express_rows::post_each<operation>(posting, wanted, context_.options.max_message_bytes, kSentDirectly, put);
   }
   const std::uint64_t posted = posting.at - send.posted;
   if (posted == 0) return 0;
@@ -135,9 +138,19 @@ constexpr auto kPutNothing = [](std::byte*) {};
   return posted;
 }
 
+[[gnu::hot, gnu::flatten, gnu::noinline]] std::size_t Express::post_send_row(QueuePair& queue_pair,
+                                                                             std::span<const WorkRequest> requests) {
+  return post_row_of<Operation::send>(queue_pair, requests);
+}
+
+[[gnu::hot, gnu::flatten, gnu::noinline]] std::size_t Express::post_immediate_row(
+    QueuePair& queue_pair, std::span<const WorkRequest> requests) {
+  return post_row_of<Operation::rdma_write_with_immediate>(queue_pair, requests);
+}
+
 /// Takes the lane's oldest slots, as long as they are sends whose bytes lie in their lines, or announce direct writes,
 /// for one queue pair. Nobody has looked at the first. The end is `empty`, or `enough` as if nothing else were there.
-[[gnu::hot, gnu::flatten, gnu::noinline]] Express::Burst Express::take_row(const Path& path, SlotLane& slots,
+[[gnu::hot, gnu::flatten, gnu::noinline]] Express::Burst Express::take_row(Path& path, SlotLane& slots,
                                                                            std::size_t most) {
   SlotReceiver::Row row(slots.receiver);
   if (!row.look()) return {0, End::empty};
@@ -147,7 +160,7 @@ constexpr auto kPutNothing = [](std::byte*) {};
                                     : nullptr;
   if (queue_pair == nullptr) return {};
   ReceiveQueue& receive = queue_pair->receive;
-  CompletionQueue& completions = *context_.completion_queue(queue_pair->receive_completions);
+  CompletionQueue& completions = *queue_pair->receive_cq;
   const Ring<ReceiveEntry>::Places entries = receive.entries.places();
   const QpNumber number = queue_pair->number;
   const bool stands = kind == kAnnouncements && queue_pair->options.standing_receive.has_value();

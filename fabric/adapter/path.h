@@ -11,6 +11,7 @@
 #include "common/time.h"
 #include "fabric/adapter/counted_poll.h"
 #include "fabric/adapter/drains.h"
+#include "fabric/adapter/fetch_habit.h"
 #include "fabric/adapter/look_habit.h"
 #include "fabric/adapter/tail_habit.h"
 #include "fabric/adapter/work.h"
@@ -110,10 +111,14 @@ struct Path {
         lossless(on.properties().lossless),
         reports_settled(on.properties().reports_settled),
         drains(context, *this),
-        cell_payload_bytes(cell_payload) {}
+        cell_payload_bytes(cell_payload),
+        live_incarnation(on.live_incarnation()) {}
 
-  /// An epoch is under way, and the link is still in it.
-  [[nodiscard]] bool is_current() const { return open && link.up() && link.incarnation() == incarnation; }
+  /// An epoch is under way, and the link is still in it. Asked before each request is posted.
+  [[nodiscard]] bool is_current() const {
+    return open && (live_incarnation != nullptr ? *live_incarnation == incarnation
+                                                : link.up() && link.incarnation() == incarnation);
+  }
   /// Polls have something to do here, or may have, whatever comes in.
   [[nodiscard]] bool owes() const {
     return waiting != 0 || owes_cells() || std::find(more.begin(), more.end(), true) != more.end();
@@ -253,19 +258,23 @@ struct Path {
   MptView peer_grants{};
   Drains drains;
   std::uint32_t cell_payload_bytes;
-  std::vector<std::uint32_t> regions{};  ///< tag indices of what was registered in the bridge's memory
-  std::uint64_t incarnation = 0;         ///< the link's, of the epoch that is open
-  bool open = false;                     ///< an epoch is under way
-  Gid gid{};                             ///< of the own port, in this epoch
-  Gid peer_gid{};                        ///< of the peer's
-  bool takes_no_datagrams = false;       ///< one has waited for room in vain, and none has found room since
-  PathTurn turn{};                       ///< when polls look at it
-  Path* twin = nullptr;                  ///< the other end, if both are this adapter's
+  std::vector<std::uint32_t> regions{};   ///< tag indices of what was registered in the bridge's memory
+  const std::uint64_t* live_incarnation;  ///< CellLink::live_incarnation()
+  std::uint64_t incarnation = 0;          ///< the link's, of the epoch that is open
+  bool open = false;                      ///< an epoch is under way
+  Gid gid{};                              ///< of the own port, in this epoch
+  Gid peer_gid{};                         ///< of the peer's
+  bool takes_no_datagrams = false;        ///< one has waited for room in vain, and none has found room since
+  PathTurn turn{};                        ///< when polls look at it
+  Path* twin = nullptr;                   ///< the other end, if both are this adapter's
   /// AdapterCounters::cells_received until which all connected queue pairs of the path are doubted (Taking::doubted).
   std::uint64_t all_doubted_until = 0;
   /// By QueuePairPeer::number: the queue pairs that have this path. Kept by join_path() and leave_path().
   std::unordered_multimap<std::uint32_t, QueuePair*> by_peer{};
+  /// Messages that came the short way were for it, whatever its path. Null: for none, or it is gone.
+  QueuePair* receiver = nullptr;
   std::array<TailHabit, kLanes> tails{};  ///< when the lane's tail line is looked at
+  FetchHabit fetches{};                   ///< when the lines of an answer are asked for
 };
 
 }  // namespace splitnic::fabric

@@ -30,7 +30,7 @@ std::size_t Placer::post_all(QueuePair& queue_pair, std::span<const WorkRequest>
   SendQueue& send = queue_pair.send;
   if (send.done != send.posted || !serves(queue_pair)) return 0;
   if (!cells_have_landed(queue_pair)) return 0;
-  CompletionQueue& completions = *context_.completion_queue(queue_pair.options.send_completions);
+  CompletionQueue& completions = *queue_pair.send_cq;
   std::size_t posted = 0;
   for (; posted != requests.size(); ++posted) {
     const WorkRequest& request = requests[posted];
@@ -46,8 +46,8 @@ std::size_t Placer::post_all(QueuePair& queue_pair, std::span<const WorkRequest>
   return posted;
 }
 
-bool Placer::defers(const QueuePair& queue_pair, const WorkRequest& request) const {
-  if (context_.options.placements == nullptr || !may_be_placed(request)) return false;
+/// defers(), of one that may be placed.
+bool Placer::is_left(const QueuePair& queue_pair, const WorkRequest& request) const {
   const std::uint64_t bytes = message_bytes(request);
   return bytes > context_.to_place && bytes <= Placements::kMostBytes && serves(queue_pair) &&
          context_.options.placements->offers(target_of(queue_pair, request, bytes));
@@ -172,7 +172,7 @@ void end_at_post(AdapterContext& context, QueuePair& queue_pair, const WorkReque
   SendQueue& send = queue_pair.send;
   send.note_completed(send.posted, 0);
   if (request.signalled) {
-    CompletionQueue& completions = *context.completion_queue(queue_pair.options.send_completions);
+    CompletionQueue& completions = *queue_pair.send_cq;
     completions.reserve(1);
     context.push_completion(completions, [&](Completion& completion) {
       completion.id = request.id;

@@ -124,8 +124,7 @@ void AdapterContext::lose_completion(CompletionQueue& queue) {
   report(event);
 }
 
-Path* AdapterContext::path(PathNumber number) {
-  if (number.value != 0) return at(paths, number.value);
+Path* AdapterContext::only_path() {
   const auto attached = [](const auto& path) { return path != nullptr; };
   const auto only = std::find_if(paths.begin(), paths.end(), attached);
   if (only == paths.end() || std::any_of(only + 1, paths.end(), attached)) return nullptr;
@@ -228,13 +227,14 @@ void void_queue_pair(AdapterContext& context, QueuePair& queue_pair) {
   queue_pair.terminate.wanted = false;
 }
 
-void leave_receives(AdapterContext& context, QueuePair& queue_pair) {
+void leave_receives(QueuePair& queue_pair) {
   ReceiveQueue& receive = queue_pair.receive;
-  for (; !receive.empty(); ++receive.taken) context.completion_queue(queue_pair.receive_completions)->release();
+  for (; !receive.empty(); ++receive.taken) queue_pair.receive_cq->release();
   receive.region = RememberedRegion{};
   queue_pair.incoming = Reassembly{};
   queue_pair.shared_receives = SrqNumber{};
   queue_pair.receive_completions = CqNumber{};
+  queue_pair.receive_cq = nullptr;
 }
 
 void reset_queue_pair(AdapterContext& context, QueuePair& queue_pair) {
@@ -242,11 +242,11 @@ void reset_queue_pair(AdapterContext& context, QueuePair& queue_pair) {
   context.transfers.disown(queue_pair.number);
   drop_responses(context, queue_pair);
   for (; send.done != send.posted; ++send.done) {
-    context.completion_queue(queue_pair.options.send_completions)->release();
+    queue_pair.send_cq->release();
   }
   ReceiveQueue& receive = queue_pair.receive;
   for (; !receive.empty(); ++receive.taken) {
-    context.completion_queue(queue_pair.receive_completions)->release();
+    queue_pair.receive_cq->release();
   }
   flush_sends(context, queue_pair);
   if (queue_pair.options.verbs_rules) {

@@ -22,6 +22,8 @@
 
 namespace splitnic::fabric {
 
+class CompletionQueue;
+
 /// Requests of a send queue, or of a receive queue.
 inline constexpr std::size_t kMaxQueueDepth = std::size_t{1} << 16U;
 
@@ -75,11 +77,8 @@ struct alignas(64) SendEntry : SendMarks {
   /// that each of them takes few stores.
   void begin_sent(const WorkRequest& from, std::uint32_t message_bytes, std::uint32_t number, std::uint64_t position,
                   const SendMarks& marks) {
-    if (has_more) [[unlikely]] {
-      has_more = false;
-      tag = Stag{};
-      copy_rest(WorkRequest{});
-    }
+    if (has_more) [[unlikely]]
+      clear_rest();
     copy_first(from);
     mark(marks);
     settled_at = position;
@@ -94,6 +93,11 @@ struct alignas(64) SendEntry : SendMarks {
     std::memcpy(static_cast<void*>(&request), &from, kFirst);
     if (from.segment_count > 1) [[unlikely]]
       std::copy_n(from.segments.begin() + 1, from.segment_count - 1, request.segments.begin() + 1);
+  }
+  [[gnu::noinline]] void clear_rest() {
+    has_more = false;
+    tag = Stag{};
+    copy_rest(WorkRequest{});
   }
   void copy_rest(const WorkRequest& from) {
     request.datagram = from.datagram;
@@ -497,6 +501,10 @@ struct QueuePair {
   bool draining = false;  ///< an event is due when nothing is in flight
   QueuePairTurn turn{};   ///< when polls look at it
   boost::intrusive::set_member_hook<> in_deadlines{};
+
+  CompletionQueue* send_cq = nullptr;  ///< of options.send_completions; null: an XRC target
+  CompletionQueue* receive_cq =
+      nullptr;  ///< of receive_completions; null: an XRC target that no message has named a queue to
 
   [[nodiscard]] bool owes_answers() const { return acknowledgement.wanted || terminate.wanted || !responses.idle(); }
   /// Requests that have not left, or answers that are due.

@@ -85,7 +85,7 @@ Status Requester::check(const QueuePair& queue_pair, const WorkRequest& request,
 
 Status Requester::post(QueuePair& queue_pair, const WorkRequest& request) {
   SendQueue& send = queue_pair.send;
-  CompletionQueue* completions = context_.completion_queue(queue_pair.options.send_completions);
+  CompletionQueue* completions = queue_pair.send_cq;
   if (completions == nullptr) return Status::not_permitted;  // an XRC target
   if (!send.has_place(send.posted, completions->taken_out())) return Status::queue_full;
   std::uint32_t bytes = 0;

@@ -98,8 +98,7 @@ bool Requester::complete_ready(QueuePair& queue_pair) {
   const auto lane = static_cast<std::size_t>(queue_pair.options.lane);
   const std::uint64_t settled = queue_pair.path->settled[lane];
   const std::uint64_t refused_to = queue_pair.path->refused_to[lane];
-  CompletionQueue* const completions =
-      context_.completion_queue(queue_pair.options.send_completions);  // null: an XRC target
+  CompletionQueue* const completions = queue_pair.send_cq;  // null: an XRC target
   if (completions != nullptr && send.sent - send.done > 1) {
     complete_consumed(queue_pair, *completions, refused_to, settled);
   }

@@ -91,7 +91,7 @@ Status Responder::post(QueuePair& queue_pair, std::span<const ReceiveRequest> re
   const bool has_own = queue_pair.options.shared_receives.value == 0 && queue_pair.options.xrc == XrcRole::none;
   if (!has_own) return Status::not_permitted;
   ReceiveQueue& receive = queue_pair.receive;
-  CompletionQueue& completions = *context_.completion_queue(queue_pair.options.receive_completions);
+  CompletionQueue& completions = *queue_pair.receive_cq;
   const Consumer user = queue_pair.consumer();
   const bool verbs_rules = queue_pair.options.verbs_rules;
   for (const ReceiveRequest& request : requests) {
@@ -121,7 +121,7 @@ Responder::Verdict Responder::have_receive(QueuePair& queue_pair) {
   if (!receive.empty()) return Verdict::good;
   SharedReceiveQueue* shared = context_.shared_receive_queue(queue_pair.shared_receives);
   if (shared == nullptr || shared->queue.empty()) return Verdict::not_ready;
-  if (!context_.completion_queue(queue_pair.receive_completions)->reserve()) return Verdict::overrun;
+  if (!queue_pair.receive_cq->reserve()) return Verdict::overrun;
   receive.entries[receive.posted++].take(shared->queue.entries[shared->queue.taken++]);
   if (shared->limit != 0 && shared->queue.posted - shared->queue.taken < shared->limit) {
     shared->limit = 0;  // one event each time that the user arms the limit
@@ -136,7 +136,7 @@ Responder::Verdict Responder::have_receive(QueuePair& queue_pair) {
 /// The same for a message of this kind: a write with immediate may have one that stands.
 Responder::Verdict Responder::have_receive(QueuePair& queue_pair, const OpcodeTraits& what) {
   if (!uses_standing_receive(queue_pair, what)) return have_receive(queue_pair);
-  const bool has_place = context_.completion_queue(queue_pair.receive_completions)->room() != 0;
+  const bool has_place = queue_pair.receive_cq->room() != 0;
   return has_place ? Verdict::good : Verdict::not_ready;
 }
 
@@ -153,6 +153,7 @@ Responder::Verdict Responder::name_receives(QueuePair& queue_pair, const Cell& c
   queue_pair.domain = named->domain;
   queue_pair.shared_receives = cell.shared_receives;
   queue_pair.receive_completions = named->xrc.completions;
+  queue_pair.receive_cq = context_.completion_queue(named->xrc.completions);
   queue_pair.receive.region = RememberedRegion{};
   return Verdict::good;
 }
@@ -477,7 +478,7 @@ void Responder::finish(QueuePair& queue_pair, const Cell& cell) {
       completion.tag = what.invalidate ? cell.invalidate : Stag{};
     };
     if (uses_standing_receive(queue_pair, what)) {
-      CompletionQueue& completions = *context_.completion_queue(queue_pair.receive_completions);
+      CompletionQueue& completions = *queue_pair.receive_cq;
       completions.reserve(1);
       complete_standing_receive(context_, completions, queue_pair, say);
     } else {

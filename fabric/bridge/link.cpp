@@ -184,23 +184,23 @@ void FabricLink::restart() {
   peer_epoch_ = echoed_ = Epoch{};
   has_peer_group_ = false;
   if (bridge_.link() == LinkState::down) {
-    phase_ = LinkPhase::down;
+    enter(LinkPhase::down);
     return;
   }
-  phase_ = LinkPhase::init;
+  enter(LinkPhase::init);
   announce(GroupPhase::init);
 }
 
 void FabricLink::fail_link(const char* why) {
   void_epoch();
   fault_ = why;
-  phase_ = LinkPhase::faulty;
+  enter(LinkPhase::faulty);
   announce(GroupPhase::faulty);
 }
 
 void FabricLink::answer_new_epoch(Epoch peer) {
   void_epoch();
-  phase_ = LinkPhase::init;
+  enter(LinkPhase::init);
   // L2 (flush): every write of ours for an older epoch of the peer has landed before the echo that lets it zero its
   // rings. Without it a late write could put an old slot into a new ring.
   bridge_.flush();
@@ -277,7 +277,7 @@ void FabricLink::go_up(const Anchor& peer, std::size_t anchor_offset) {
   peer_armed_offset_ = peer.armed.offset;
   armed_sequence_ = rung_for_ = notified_lines_ = postponed_lines_ = notified_returns_ = 0;
   ++incarnation_;
-  phase_ = LinkPhase::up;
+  enter(LinkPhase::up);
   // The peer may have gone to sleep between its own last poll and the moment when this end became ready.
   bridge_.ring();
 }
@@ -308,7 +308,7 @@ std::size_t FabricLink::poll(Time now) {
   } else if (!takes_last_cells(now)) {
     hung_up_at_.reset();
     if (phase_ != LinkPhase::down) void_epoch();
-    phase_ = LinkPhase::down;
+    enter(LinkPhase::down);
   }
   return phase_ != before ? 1 : 0;
 }
@@ -390,7 +390,7 @@ void FabricLink::follow(const PeerGroup& group) {
         fail_link("the bridge's memory is too small for the rings and tables");
         return;
       }
-      phase_ = LinkPhase::ready;
+      enter(LinkPhase::ready);
       announce(GroupPhase::ready);
       return;
     case LinkPhase::ready:

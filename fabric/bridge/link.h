@@ -86,6 +86,7 @@ class FabricLink final : public CellLink {
   [[nodiscard]] LinkPhase phase() const { return phase_; }
   [[nodiscard]] bool up() const override { return phase_ == LinkPhase::up; }
   [[nodiscard]] std::uint64_t incarnation() const override { return incarnation_; }
+  [[nodiscard]] const std::uint64_t* live_incarnation() const override { return &live_incarnation_; }
   [[nodiscard]] const char* fault() const { return fault_; }
 
   [[nodiscard]] Epoch epoch() const { return epoch_; }
@@ -168,6 +169,10 @@ class FabricLink final : public CellLink {
   /// What the peer may be rung for.
   enum class RingFor : std::uint8_t { news, news_not_postponed, what_waits };
 
+  void enter(LinkPhase phase) {
+    phase_ = phase;
+    live_incarnation_ = up() ? incarnation_ : 0;
+  }
   void step(Time now);
   void step_up(Time now);
   void follow(const PeerGroup& group);
@@ -204,6 +209,7 @@ class FabricLink final : public CellLink {
   LinkPhase phase_ = LinkPhase::down;
   const char* fault_ = "";
   std::uint64_t incarnation_ = 0;
+  std::uint64_t live_incarnation_ = 0;  // while up
   Epoch epoch_{};
   Epoch peer_epoch_{};
   Epoch echoed_{};

@@ -165,6 +165,8 @@ class CellLink {
   [[nodiscard]] virtual bool awaited() const { return false; }
   /// Changes with every transition to up, so that users see that an epoch went by between two of their polls.
   [[nodiscard]] virtual std::uint64_t incarnation() const = 0;
+  /// Where the link keeps incarnation() while it is up, and 0 else; for the link's life. Null: nowhere.
+  [[nodiscard]] virtual const std::uint64_t* live_incarnation() const { return nullptr; }
   [[nodiscard]] virtual PortAddress port_address() const = 0;
   [[nodiscard]] virtual PortAddress peer_port_address() const = 0;
   /// Null: the peer's memory cannot be written, and everything is segmented. The same object for the link's life.

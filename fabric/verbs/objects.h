@@ -135,12 +135,18 @@ struct ChannelObject {
 
 struct CompletionQueueObject {
   CompletionQueueObject(std::shared_ptr<ContextObject> of, CqNumber with, std::shared_ptr<ChannelObject> reports_to)
-      : context(std::move(of)), channel(std::move(reports_to)), number(with) {}
+      : context(std::move(of)),
+        channel(std::move(reports_to)),
+        number(with),
+        adapter(context->adapter),
+        own(*adapter.find(with)) {}
   ~CompletionQueueObject() { static_cast<void>(context->adapter.destroy_completion_queue(number)); }
 
   std::shared_ptr<ContextObject> context;
   std::shared_ptr<ChannelObject> channel;
   CqNumber number;
+  fabric::ChannelAdapter& adapter;
+  fabric::CompletionQueue& own;  ///< the adapter's
 };
 
 struct SharedReceiveQueueObject {
@@ -184,6 +190,8 @@ struct QueuePairObject {
         send_completions(options.send_completions->object()),
         receive_completions(options.receive_completions->object()),
         number(with),
+        adapter(domain->context->adapter),
+        own(*adapter.find(with)),
         first_psn(domain->context->random.next32()),
         reads_in(static_cast<std::uint16_t>(options.reads_in)),
         reads_out(static_cast<std::uint16_t>(options.reads_out)),
@@ -202,6 +210,8 @@ struct QueuePairObject {
   std::shared_ptr<CompletionQueueObject> receive_completions;
   std::shared_ptr<SharedReceiveQueueObject> shared_receives;
   QpNumber number;
+  fabric::ChannelAdapter& adapter;
+  fabric::QueuePair& own;  ///< the adapter's
   std::uint32_t first_psn;
   std::uint16_t reads_in;
   std::uint16_t reads_out;

@@ -274,15 +274,15 @@ Status QueuePair::post_receive(const ReceiveRequest& request) {
 Status QueuePair::post_send(std::span<const WorkRequest> requests, std::size_t& posted) {
   posted = 0;
   if (!object_) return Status::bad_argument;
-  const auto refused = std::ranges::find_if_not(requests, goes_through_post_send);
-  const auto good = requests.first(static_cast<std::size_t>(refused - requests.begin()));
-  const Status status = object_->context().adapter.post_send(object_->number, good, posted);
-  return status == Status::ok && refused != requests.end() ? Status::bad_argument : status;
+  std::size_t good = 0;
+  while (good != requests.size() && goes_through_post_send(requests[good])) ++good;
+  const Status status = object_->adapter.post_send(object_->own, requests.first(good), posted);
+  return status == Status::ok && good != requests.size() ? Status::bad_argument : status;
 }
 
 Status QueuePair::post_receive(std::span<const ReceiveRequest> requests, std::size_t& posted) {
   posted = 0;
-  return object_ ? object_->context().adapter.post_receive(object_->number, requests, posted) : Status::bad_argument;
+  return object_ ? object_->adapter.post_receive(object_->own, requests, posted) : Status::bad_argument;
 }
 
 std::size_t QueuePair::send_room() const { return object_ ? object_->context().adapter.send_room(object_->number) : 0; }

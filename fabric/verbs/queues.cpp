@@ -9,7 +9,7 @@ std::optional<CqNumber> CompletionChannel::take() {
 }
 
 std::size_t CompletionQueue::poll(std::span<Completion> out) {
-  return object_ ? object_->context->adapter.poll_completions(object_->number, out) : 0;
+  return object_ ? object_->adapter.poll_completions(object_->own, out) : 0;
 }
 
 Status CompletionQueue::arm(Arm what) {

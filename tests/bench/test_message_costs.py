@@ -14,26 +14,27 @@ from pathlib import Path
 BIN = Path(os.environ["SPLITNIC_BIN"])
 # Instructions of a message, a twentieth above what was measured, of several runs the most.
 BUDGETS = {"bench-message-costs": {
-    "send_64_lists": 760,
-    "send_64": 5030,
-    "send_64_beside_1000": 5030,  # nothing in a poll grows with the queue pairs that wait
-    "datagram_64_lists": 1265,
-    "datagram_64": 3775,
-    "send_1500": 1840,
+    "send_64_lists": 755,
+    "send_64": 4735,
+    "send_64_beside_1000": 4735,  # nothing in a poll grows with the queue pairs that wait
+    "datagram_64_lists": 1205,
+    "datagram_64": 3550,
+    "send_1500": 1850,
     "send_64k": 91950,  # callgrind counts each byte of a string
-    "immediate_64_lists": 765,
-    "standing_64_lists": 715,
-    "write_64_direct": 2035,
-    "read_8": 7980,
-    "ping_pong_64": 2775,
-    "idle_poll": 424,
+    "immediate_64_lists": 755,
+    "standing_64_lists": 705,
+    "immediate_1500": 1405,
+    "write_64_direct": 1960,
+    "read_8": 7800,
+    "ping_pong_64": 2565,
+    "idle_poll": 400,
 }, "bench-verbs-costs": {
-    "verbs_send_64_lists": 1670,
-    "verbs_send_64": 6280,
+    "verbs_send_64_lists": 1485,
+    "verbs_send_64": 6095,
     "verbs_ping_pong_64": 3665,
-    "verbs_wr_ping_pong_64": 3840,
-    "verbs_loop_64_lists": 1700,
-    "verbs_loop_64": 6560,
+    "verbs_wr_ping_pong_64": 3745,
+    "verbs_loop_64_lists": 1470,
+    "verbs_loop_64": 6300,
     "verbs_idle_poll": 713,
 }}
 # The devices of these have threads of their own. One that wakes at a bad moment costs the counted thread a little.

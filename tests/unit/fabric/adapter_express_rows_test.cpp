@@ -371,6 +371,40 @@ TEST_CASE("a row of messages ends before one for another queue pair, which gets 
   CHECK(to.adapter.counters().access_refused == 0);
 }
 
+TEST_CASE("a message for a queue pair that is gone is nobody's, though the last one was for it",
+          "[fabric][adapter][express][hostile]") {
+  World world(Way::express, 1);
+  pass_a_message(world);
+  Endpoint& to = *world.ends[1];
+  REQUIRE(to.receive(1, 4096, 64) == Status::ok);
+  REQUIRE(to.adapter.destroy_queue_pair(to.number) == Status::ok);
+  to.take();
+  put(world, forged_send(world, kNext, 64));
+  to.adapter.poll(world.now);
+  CHECK(to.take().empty());
+  CHECK(to.adapter.counters().dropped_unknown_queue_pair == 1);
+}
+
+TEST_CASE("a message for a datagram queue pair is nobody's, and so is the next one when the queue pair is gone",
+          "[fabric][adapter][express][hostile]") {
+  World world(Way::express, 1);
+  pass_a_message(world);
+  Endpoint& to = *world.ends[1];
+  QueuePairAttributes datagrams;
+  datagrams.acknowledged = false;
+  datagrams.datagram = true;
+  const QpNumber another = to.make_queue_pair(datagrams);
+  for (const std::uint64_t unknown : {1U, 2U}) {
+    Forged slot = forged_send(world, kNext, 64);
+    slot.fields.queue_pair = another;
+    put(world, slot);
+    to.adapter.poll(world.now);
+    CHECK(to.take().empty());
+    CHECK(to.adapter.counters().dropped_unknown_queue_pair == unknown);
+    if (unknown == 1) REQUIRE(to.adapter.destroy_queue_pair(another) == Status::ok);
+  }
+}
+
 TEST_CASE("each message of a row says what its sender has settled", "[fabric][adapter][express]") {
   World world(Way::express, 1);
   pass_a_message(world);

@@ -132,6 +132,24 @@ TEST_CASE("two ends shake epochs and come up with each other's addresses and pla
   CHECK(pair.link(0).buffers().offset % 64 == 0);
 }
 
+TEST_CASE("a link has its incarnation at hand while it is up, and nothing else while it is not", "[fabric][link]") {
+  LinkPair pair(1);
+  const std::uint64_t* live = pair.link(0).live_incarnation();
+  REQUIRE(live != nullptr);
+  CHECK(*live == 0);
+  REQUIRE(pair.come_up(milliseconds(10)));
+  CHECK(*live == pair.link(0).incarnation());
+  pair.bridges().cut();
+  pair.poll(0);
+  CHECK_FALSE(pair.link(0).up());
+  CHECK(*live == 0);
+  pair.bridges().restore();
+  REQUIRE(pair.come_up(milliseconds(500)));
+  CHECK(*live == 2);
+  pair.link(0).restart();
+  CHECK(*live == 0);
+}
+
 TEST_CASE("rings take at most a quarter of a bridge's memory, and a cell a quarter of its payload ring",
           "[fabric][link]") {
   const std::size_t bytes = GENERATE(std::size_t{64U << 10U}, std::size_t{256U << 10U}, std::size_t{1U << 20U});
