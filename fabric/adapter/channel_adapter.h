@@ -184,7 +184,8 @@ class ChannelAdapter {
   /// A list in order, up to the first that is refused, whose status is returned. posted: how many were taken. They
   /// leave a few at a time, so that the peer begins before the last is posted. Source: the verbs (ibv_post_send).
   Status post_send(QpNumber queue_pair, std::span<const WorkRequest> requests, std::size_t& posted);
-  /// For callers who post often: the queue pair itself, which is valid until it is destroyed; null: there is none.
+  /// For callers who post often: the adapter's own object, valid until destroy_queue_pair() or the adapter's end; null:
+  /// there is none. With it, post_send() and post_receive() of lists are as with its number.
   [[nodiscard]] QueuePair* find(QpNumber queue_pair) const;
   Status post_send(QueuePair& queue_pair, std::span<const WorkRequest> requests, std::size_t& posted);
   Status post_receive(QueuePair& queue_pair, std::span<const ReceiveRequest> requests, std::size_t& posted);
@@ -196,7 +197,7 @@ class ChannelAdapter {
   Status post_receive(QpNumber queue_pair, std::span<const ReceiveRequest> requests, std::size_t& posted);
   /// goes_on: see CompletionQueue::poll().
   [[nodiscard]] std::size_t poll_completions(CqNumber queue, std::span<Completion> out, bool goes_on = false);
-  /// As find() of a queue pair.
+  /// For callers who poll often, likewise until destroy_completion_queue().
   [[nodiscard]] CompletionQueue* find(CqNumber queue) const;
   [[nodiscard]] std::size_t poll_completions(CompletionQueue& queue, std::span<Completion> out, bool goes_on = false);
   /// Asynchronous events, oldest first; returns how many.

@@ -46,8 +46,8 @@ std::size_t Placer::post_all(QueuePair& queue_pair, std::span<const WorkRequest>
   return posted;
 }
 
-/// defers(), of one that may be placed.
-bool Placer::is_left(const QueuePair& queue_pair, const WorkRequest& request) const {
+/// Of a request that may be placed: it will be, but is longer than what this turn may still place.
+bool Placer::exceeds_turn(const QueuePair& queue_pair, const WorkRequest& request) const {
   const std::uint64_t bytes = message_bytes(request);
   return bytes > context_.to_place && bytes <= Placements::kMostBytes && serves(queue_pair) &&
          context_.options.placements->offers(target_of(queue_pair, request, bytes));

@@ -31,7 +31,7 @@ class Placer {
 
   /// The request will be placed, but not by this post: too many bytes have been since the last poll.
   [[nodiscard]] bool defers(const QueuePair& queue_pair, const WorkRequest& request) const {
-    return context_.options.placements != nullptr && may_be_placed(request) && is_left(queue_pair, request);
+    return context_.options.placements != nullptr && may_be_placed(request) && exceeds_turn(queue_pair, request);
   }
 
   enum class Turn {
@@ -53,7 +53,7 @@ class Placer {
   };
   [[nodiscard]] Turn take_turn(QueuePair& queue_pair, SendEntry& entry);
   [[nodiscard]] std::size_t post_all(QueuePair& queue_pair, std::span<const WorkRequest> requests);
-  [[nodiscard]] bool is_left(const QueuePair& queue_pair, const WorkRequest& request) const;
+  [[nodiscard]] bool exceeds_turn(const QueuePair& queue_pair, const WorkRequest& request) const;
   [[nodiscard]] bool serves(const QueuePair& queue_pair) const;
   [[nodiscard]] bool find_piece(const QueuePair& queue_pair, const WorkRequest& request, Pieces& pieces) const;
   [[nodiscard]] bool find_pieces(const QueuePair& queue_pair, const WorkRequest& request, Pieces& pieces) const;

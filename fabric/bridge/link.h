@@ -209,7 +209,7 @@ class FabricLink final : public CellLink {
   LinkPhase phase_ = LinkPhase::down;
   const char* fault_ = "";
   std::uint64_t incarnation_ = 0;
-  std::uint64_t live_incarnation_ = 0;  // while up
+  std::uint64_t live_incarnation_ = 0;  // incarnation_ while up, else 0
   Epoch epoch_{};
   Epoch peer_epoch_{};
   Epoch echoed_{};

@@ -41,7 +41,7 @@ std::size_t PeerLink::poll(Time now) {
   return changed;
 }
 
-bool PeerLink::has_cells() {
+bool PeerLink::brings_more() {
   const auto waits = [this](VirtualLane lane) {
     const fabric::SlotLane& slots = *link_->slots(lane);
     return slots.receiver.waiting() || slots.sender.has_news();

@@ -77,7 +77,7 @@ class PeerLink final : public fabric::CellLink {
   /// Of a set that the bridge's descriptor belongs to.
   [[nodiscard]] int descriptor() const override { return set_; }
   /// Cells that have come in wait in the lanes, or what the peer has settled.
-  [[nodiscard]] bool has_cells();
+  [[nodiscard]] bool brings_more();
 
  private:
   /// The peer has, and poll() has not said so yet.

@@ -21,6 +21,7 @@ constexpr std::uint64_t kPortAddressBase = 0x0253'4e00'0000;
 
 // So many looks take every cell of full rings, also when the adapter looks at other paths in between.
 constexpr int kLastLooks = 1000;
+constexpr int kLeastLooks = 2;  // a turn may leave completions to the next one
 
 fabric::LinkOptions link_options(std::uint16_t local_id, std::uint16_t peer) {
   fabric::LinkOptions options;
@@ -180,15 +181,14 @@ PathUse Peers::path_to(std::uint16_t local_id) {
   return PathUse(*this, local_id, peer->path);
 }
 
-/// Of a peer that has ended: what it sent and settled before is in this process's memory, and still counts. A turn may
-/// leave a part of what it finds to the next one.
+/// Of a peer that has ended: what it sent and settled before is in this process's memory, and still counts.
 void Peers::receive_the_rest(fabric::PathNumber path) {
   bool more = true;
   adapter_.use([&](fabric::ChannelAdapter& adapter) { adapter.attend(path); });
-  for (int looks = 0; (more || looks == 1) && looks < kLastLooks; ++looks) {
+  for (int looks = 0; looks < kLeastLooks || (more && looks < kLastLooks); ++looks) {
     adapter_.progress();
     more = false;
-    adapter_.with_link(path, [&](fabric::CellLink& link) { more = static_cast<PeerLink&>(link).has_cells(); });
+    adapter_.with_link(path, [&](fabric::CellLink& link) { more = static_cast<PeerLink&>(link).brings_more(); });
   }
 }
 

@@ -10,6 +10,18 @@ using direct::SlowEngine;
 using direct::WithEngine;
 using Names = std::vector<std::string>;
 
+/// What a writer may store into, over a link that loses doorbells and delays writes.
+struct RoughGrant {
+  static constexpr std::size_t kBytes = 4096;
+
+  explicit RoughGrant(std::uint64_t seed)
+      : two(test::small_cells(), {}, LinkedPair::rough(), seed), random(seed), granted(two, 1, kBytes) {}
+
+  TwoEndpoints two;
+  SeededRandom random;
+  Granted granted;
+};
+
 /// The peer stores all the time, until the quarantine ends and after it. From then on the memory is the owner's again:
 /// what it puts there (`own`) stays.
 template <class Store, class InQuarantine>
@@ -197,11 +209,10 @@ TEST_CASE("memory that is used anew after a drain is not written by what the pee
           "[fabric][adapter][drain][sim]") {
   const std::uint64_t seed = GENERATE(range(std::uint64_t{1}, std::uint64_t{25}));
   INFO("seed " << seed);
-  TwoEndpoints two(test::small_cells(), {}, LinkedPair::rough(), seed);
-  SeededRandom random(seed);
+  constexpr std::size_t kBytes = RoughGrant::kBytes;
+  RoughGrant world(seed);
+  auto& [two, random, granted] = world;
   Endpoint& writer = two.end(0);
-  constexpr std::size_t kBytes = 4096;
-  Granted granted(two, 1, kBytes);
   ChannelAdapter& owner = two.end(1).adapter;
   // The writer stores all over the range as fast as it can, by requests and by its own hand.
   const auto write = [&] {
@@ -243,12 +254,11 @@ TEST_CASE("memory is not written through a queue pair that has left its connecti
           "[fabric][adapter][drain][sim]") {
   const std::uint64_t seed = GENERATE(range(std::uint64_t{1}, std::uint64_t{25}));
   INFO("seed " << seed);
-  TwoEndpoints two(test::small_cells(), {}, LinkedPair::rough(), seed);
-  SeededRandom random(seed);
+  constexpr std::size_t kBytes = RoughGrant::kBytes;
+  RoughGrant world(seed);
+  auto& [two, random, granted] = world;
   Endpoint& writer = two.end(0);
   Endpoint& owner = two.end(1);
-  constexpr std::size_t kBytes = 4096;
-  const Granted granted(two, 1, kBytes);
   std::size_t stored = 0;
   const auto store = [&] {
     const auto bytes = 1 + static_cast<std::uint32_t>(random.below(kBytes));
