@@ -283,7 +283,7 @@ TEST_CASE("a completion queue that reserves no places fails with the first compl
 TEST_CASE("a queue pair that is reset leaves the others no more places than they had", "[fabric][adapter][overrun]") {
   Sharing world;
   // The completions lie mixed: 0 1 10 2 11 12 3 13.
-  for (const std::uint64_t id : {0, 1, 10, 2, 11, 12, 3, 13}) {
+  for (const std::uint64_t id : {0U, 1U, 10U, 2U, 11U, 12U, 3U, 13U}) {
     REQUIRE(world.send(id / 10, id) == Status::ok);
     REQUIRE(world.two.settle());
   }

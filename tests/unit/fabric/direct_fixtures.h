@@ -46,7 +46,7 @@ class SlowEngine final : public DmaProvider {
 
  private:
   DmaTransfer take(std::size_t which) {
-    const DmaTransfer transfer = waiting.at(which);
+    DmaTransfer transfer = waiting.at(which);
     waiting.erase(waiting.begin() + static_cast<std::ptrdiff_t>(which));
     return transfer;
   }
