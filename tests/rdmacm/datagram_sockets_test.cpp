@@ -11,6 +11,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstring>
+#include <memory>
 #include <string>
 #include <thread>
 
@@ -298,13 +299,25 @@ int bind_below(rlim_t numbers, const Socket& socket) {
   return bound;
 }
 
-/// The lowest limit with which the socket, which is not bound, can be bound.
-rlim_t bind_with_least(const Socket& socket) {
+/// A limit with which a socket can be bound: the lowest one, unless other descriptors were closed meanwhile.
+rlim_t bind_with_few() {
   constexpr rlim_t kMostDescriptors = 100;  // that a binding takes
+  const Socket socket(Socket::Unbound{});
   const auto first = static_cast<rlim_t>(socket.number);
   rlim_t numbers = first;
   while (bind_below(numbers, socket) != 0) REQUIRE(++numbers < first + kMostDescriptors);
   return numbers;
+}
+
+/// A socket with so many bytes to receive that could not be bound, for want of one descriptor.
+std::unique_ptr<Socket> fail_to_bind(int receive_bytes) {
+  for (rlim_t numbers = bind_with_few(); numbers > 0; --numbers) {
+    auto socket = std::make_unique<Socket>(Socket::Unbound{});
+    socket->set_receive_bytes(receive_bytes);
+    if (bind_below(numbers, *socket) != 0) return socket;
+  }
+  FAIL("a socket can be bound without a descriptor");
+  return nullptr;
 }
 
 TEST_CASE("a socket whose binding failed for want of descriptors has no more buffers than others",
@@ -319,13 +332,8 @@ TEST_CASE("a socket whose binding failed for want of descriptors has no more buf
   });
   sockaddr_in there{};
   REQUIRE(addresses.get(there));
-  const auto enough = [] {
-    const Socket other(Socket::Unbound{});
-    return bind_with_least(other);
-  }();
-  Socket sender(Socket::Unbound{});
-  sender.set_receive_bytes(8 << 20);
-  REQUIRE(bind_below(enough - 1, sender) == -1);
+  const auto without_buffers = fail_to_bind(8 << 20);
+  const Socket& sender = *without_buffers;
   sender.set_receive_bytes(4096);
   REQUIRE(sender.bind() == 0);
   REQUIRE(rsendto(sender.number, "hello", 5, 0, generic(there), sizeof there) == 5);
