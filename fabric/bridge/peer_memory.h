@@ -60,6 +60,10 @@ class LoadAudit {
 };
 #endif
 
+/// What was copied to `to` is what is used from here on. Without it the compiler may load a field from where the copy
+/// was made, once for its check and once more for its use, and the peer may have changed it in between.
+inline void keep_copy(std::byte* to) { asm volatile("" : "+m"(*reinterpret_cast<char(*)[]>(to))); }
+
 /// A view of local memory that a peer can write at any moment, and the only way to read such memory. The memory is
 /// hostile and changing: read each field once into a local, check the local, use the local. Offsets are bytes from the
 /// start of the view; words are little-endian. The bridge that made the view owns the memory. Thread: any; words are
@@ -117,7 +121,9 @@ class PeerMemory {
   void copy_out(std::size_t offset, std::span<std::byte> to) const {
     SPLITNIC_CHECK(contains(offset, to.size()));
     audit(offset, to.size());
-    if (!to.empty()) std::memcpy(to.data(), base_ + offset, to.size());
+    if (to.empty()) return;
+    std::memcpy(to.data(), base_ + offset, to.size());
+    keep_copy(to.data());
   }
 
   /// The same by `copy(to, from, bytes)`, which reads each byte once and survives memory that is gone; what it answers.
@@ -219,7 +225,7 @@ class PeerLines {
     struct [[gnu::packed, gnu::may_alias]] Unaligned {
       T word;
     };
-    // volatile: what memcpy() has copied, the compiler may load again instead of keeping it.
+    // volatile: as keep_copy().
     return reinterpret_cast<const volatile Unaligned*>(memory_.base_ + at(line) + skipped)->word;
   }
   void prefetch(std::uint64_t line) const { __builtin_prefetch(memory_.base_ + at(line)); }
@@ -229,6 +235,7 @@ class PeerLines {
     SPLITNIC_CHECK(within(kLine, {skipped, to.size()}));
     memory_.audit(at(line) + skipped, to.size());
     std::memcpy(to.data(), memory_.base_ + at(line) + skipped, to.size());
+    keep_copy(to.data());
   }
   /// The same as PeerMemory::copy_by().
   template <class Copy>
