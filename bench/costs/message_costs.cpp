@@ -65,6 +65,12 @@ constexpr std::array kTasks{
     Task{"write_64_direct", Operation::rdma_write, 64, 1, true},
     Task{"read_8", Operation::rdma_read, 8, 1},
     Task{.name = "ping_pong_64", .operation = Operation::send, .bytes = 64, .list = 1, .answered = true},
+    Task{.name = "datagram_ping_pong_64",
+         .operation = Operation::send,
+         .bytes = 64,
+         .list = 1,
+         .datagram = true,
+         .answered = true},
     Task{"idle_poll", Operation::send, 8, 32, false, true},
 };
 
@@ -122,16 +128,16 @@ class Pair {
     server_->placeable =
         made(server_->domain.register_bridge_memory(server_->path, 0, kBytes, kRights, verbs::BridgeAccess::direct));
     const verbs::RemoteKey key = task.direct ? server_->placeable.remote_key() : server_->region.remote_key();
+    const std::uint32_t takes = task.bytes + (task.datagram ? fabric::kRouteHeaderBytes : 0);
     for (std::size_t i = 0; i < task.list; ++i) {
       const verbs::LocalSegment from = client_->region.segment(i * task.bytes % (kBytes / 2), task.bytes);
-      const std::uint32_t takes = task.bytes + (task.datagram ? fabric::kRouteHeaderBytes : 0);
       const verbs::LocalSegment into = server_->region.segment(i * takes % (kBytes / 2), takes);
       requests_.push_back(request(i, from, key.at(0)));
       receives_.push_back(verbs::receive(i, task.operation == Operation::send ? into : verbs::LocalSegment{}));
     }
     if (!task.answered) return;
-    answers_.push_back(verbs::send(0, {server_->region.segment(kBytes / 2, task.bytes)}));
-    answer_receives_.push_back(verbs::receive(0, client_->region.segment(kBytes / 2, task.bytes)));
+    answers_.push_back(send(0, server_->region.segment(kBytes / 2, task.bytes), to_client_, *client_));
+    answer_receives_.push_back(verbs::receive(0, client_->region.segment(kBytes / 2, takes)));
     post(*client_, answer_receives_);
   }
 
@@ -186,6 +192,7 @@ class Pair {
   void bind() {
     if (task_.datagram) {
       to_server_ = made(client_->domain.create_address_handle(client_->path));
+      to_client_ = made(server_->domain.create_address_handle(server_->path));
       SPLITNIC_CHECK(client_->queue_pair.start() == verbs::Status::ok);
       SPLITNIC_CHECK(server_->queue_pair.start() == verbs::Status::ok);
       return;
@@ -198,9 +205,6 @@ class Pair {
   }
   [[nodiscard]] bool takes_receives() const { return reports_arrival() && !task_.standing; }
   [[nodiscard]] verbs::WorkRequest request(std::size_t id, verbs::LocalSegment from, verbs::RemoteAddress to) const {
-    if (task_.datagram) {
-      return verbs::send_datagram(id, {from}, to_server_, server_->queue_pair.address().queue_pair, 0);
-    }
     switch (task_.operation) {
       case Operation::rdma_read:
         return verbs::rdma_read(id, {from}, to);
@@ -209,8 +213,13 @@ class Pair {
       case Operation::rdma_write:
         return verbs::rdma_write(id, {from}, to);
       default:
-        return verbs::send(id, {from});
+        return send(id, from, to_server_, *server_);
     }
+  }
+  [[nodiscard]] verbs::WorkRequest send(std::size_t id, verbs::LocalSegment from, const verbs::AddressHandle& path,
+                                        const End& to) const {
+    if (task_.datagram) return verbs::send_datagram(id, {from}, path, to.queue_pair.address().queue_pair, 0);
+    return verbs::send(id, {from});
   }
   /// Each poll of both ends is a microsecond after the one before.
   void poll() {
@@ -234,7 +243,8 @@ class Pair {
   Time now_{};
   std::optional<End> client_;
   std::optional<End> server_;
-  verbs::AddressHandle to_server_;
+  verbs::AddressHandle to_server_;  // of datagrams
+  verbs::AddressHandle to_client_;
   std::vector<verbs::WorkRequest> requests_;
   std::vector<verbs::ReceiveRequest> receives_;
   std::vector<verbs::WorkRequest> answers_;  // of the server, where messages are answered

@@ -90,6 +90,9 @@ struct ChannelAdapter::State {
   [[nodiscard]] Left what_is_left() const;
   /// Takes what the path has in this lane and those after it; returns how much.
   std::size_t look(Path& path, std::size_t first_lane, bool answers_first);
+  /// Before a post of a caller who answers. A datagram's path is not known yet: most likely it is the one that brought
+  /// what it answers.
+  void fetch_lines_of_answer(const QueuePair& queue_pair);
   void note_empty(Path& path, VirtualLane lane) const;
   std::size_t receive_cells(Path& path, VirtualLane lane);
   /// Takes all that lies in the path's lanes, as polls would.
@@ -150,6 +153,7 @@ struct ChannelAdapter::State {
   QueuePairTurns turns;                 // which of them a poll looks at
   Time rests_until = Time::min();       // until then the active ones do nothing unless something comes in
   AnswerHabit habit;
+  PathNumber brought_by{};  ///< the path of the last message for a caller who answers
   /// The next poll has something to do or to tell, whatever comes in.
   [[nodiscard]] bool wants_poll() const { return owes_rest || owes_doorbells || context.done_at_post != 0; }
 

@@ -391,7 +391,9 @@ inline std::size_t ChannelAdapter::State::look(Path& path, std::size_t first_lan
     if (cells == 0) continue;
     path.tails[i].slots_came(context.poll);
     received += cells + (answers_first ? path.return_room(lane) : take_settled(path, lane));
-    if (answers_first && path.fetches.came(cells, context.now)) path.fetch_next(lane);
+    if (!answers_first) continue;
+    brought_by = path.number;
+    if (path.fetches.came(cells, context.now)) path.fetch_next(lane);
   }
   return received;
 }

@@ -175,10 +175,14 @@ Status ChannelAdapter::post_send(QpNumber queue_pair, std::span<const WorkReques
 
 QueuePair* ChannelAdapter::find(QpNumber queue_pair) const { return state_->find(queue_pair); }
 
+inline void ChannelAdapter::State::fetch_lines_of_answer(const QueuePair& queue_pair) {
+  const Path* path = queue_pair.path != nullptr ? queue_pair.path : context.path(brought_by);
+  if (path != nullptr) path->fetch_next(queue_pair.options.lane);
+}
+
 Status ChannelAdapter::post_send(QueuePair& queue_pair, std::span<const WorkRequest> requests, std::size_t& posted) {
   posted = 0;
-  if (queue_pair.path != nullptr && state_->habit.expects(state_->context.poll))
-    queue_pair.path->fetch_next(queue_pair.options.lane);
+  if (state_->habit.expects(state_->context.poll)) state_->fetch_lines_of_answer(queue_pair);
   const bool reachable =
       queue_pair.path == nullptr || state_->follow(*queue_pair.path) || queue_pair.path->link.awaited();
   if (!reachable && !queue_pair.flushes_sends()) return Status::link_down;

@@ -171,6 +171,29 @@ void complete_standing_receive(AdapterContext& context, CompletionQueue& queue, 
   });
 }
 
+/// A datagram that lies in its receive's memory.
+struct DatagramArrival {
+  QpNumber source{};
+  PathNumber path{};
+  std::uint32_t bytes = 0;  ///< with the route header
+  bool solicited = false;
+  bool has_immediate = false;
+  std::uint32_t immediate = 0;
+};
+/// complete_receive() of it.
+inline void complete_datagram(AdapterContext& context, QueuePair& queue_pair, const DatagramArrival& arrival) {
+  ++context.counters.datagrams_received;
+  complete_receive(context, queue_pair, [&](Completion& completion) {
+    completion.bytes = arrival.bytes;
+    completion.solicited = arrival.solicited;
+    completion.has_immediate = arrival.has_immediate;
+    completion.immediate = arrival.immediate;
+    completion.has_route = true;
+    completion.source = arrival.source;
+    completion.path = arrival.path;
+  });
+}
+
 /// To error: the oldest send ends with `first` (unless that is flushed or nothing is posted), everything else is
 /// flushed.
 void fail_queue_pair(AdapterContext& context, QueuePair& queue_pair, CompletionStatus first);

@@ -433,7 +433,7 @@ void Responder::take_datagram(QueuePair& queue_pair, const Path& path, const Dat
     ++counters.dropped_datagram_too_long;
     return;
   }
-  RouteHeader route = route_of(header, path.peer_gid, path.gid, message.size());
+  RouteHeader route = route_of(header, path.route, message.size());
   const auto route_bytes = std::as_writable_bytes(std::span(&route, 1));
   const CellPayload before(PeerMemory::over(route_bytes.data(), route_bytes.size()));
   if (!scatter(queue_pair, 0, before) || !scatter(queue_pair, kRouteHeaderBytes, message)) {
@@ -444,19 +444,6 @@ void Responder::take_datagram(QueuePair& queue_pair, const Path& path, const Dat
   complete_datagram(
       context_, queue_pair,
       {header.source_queue_pair, path.number, bytes, cell.solicited, traits(cell.opcode).immediate, cell.immediate});
-}
-
-void complete_datagram(AdapterContext& context, QueuePair& queue_pair, const DatagramArrival& arrival) {
-  ++context.counters.datagrams_received;
-  complete_receive(context, queue_pair, [&](Completion& completion) {
-    completion.bytes = arrival.bytes;
-    completion.solicited = arrival.solicited;
-    completion.has_immediate = arrival.has_immediate;
-    completion.immediate = arrival.immediate;
-    completion.has_route = true;
-    completion.source = arrival.source;
-    completion.path = arrival.path;
-  });
 }
 
 }  // namespace splitnic::fabric

@@ -94,18 +94,6 @@ class DatagramTables {
   return (to.queue_key & kOwnQueueKey) != 0 ? sender.queue_key : to.queue_key;
 }
 
-/// A datagram that lies in its receive's memory.
-struct DatagramArrival {
-  QpNumber source{};
-  PathNumber path{};
-  std::uint32_t bytes = 0;  ///< with the route header
-  bool solicited = false;
-  bool has_immediate = false;
-  std::uint32_t immediate = 0;
-};
-/// Ends the oldest posted receive with it.
-void complete_datagram(AdapterContext& context, QueuePair& queue_pair, const DatagramArrival& arrival);
-
 /// What a datagram queue pair's request may not be. total: bytes of the message.
 [[nodiscard]] Status check_datagram(const AdapterContext& context, const WorkRequest& request, std::uint64_t total);
 

@@ -37,6 +37,7 @@ bool may_go(const WorkRequest& request) {
 
 bool copy_plainly(void* to, const void* from, std::size_t bytes) {
   std::memcpy(to, from, bytes);
+  keep_copy(static_cast<std::byte*>(to));
   return true;
 }
 
@@ -295,7 +296,6 @@ bool Express::find_route(const QueuePair& queue_pair, AddressHandleNumber handle
       {payload - sizeof(DatagramBytes), context_.options.max_message_bytes, context_.options.max_datagram_bytes});
   route = {handle, path, slots, static_cast<std::uint32_t>(most), DatagramWords(header)};
   context_.turns.attend(*path);
-  slots->sender.fetch_next();  // ChannelAdapter::post_send() knows no path of a datagram
   return true;
 }
 
@@ -308,8 +308,10 @@ inline bool Express::put_datagram(const QueuePair& queue_pair, Route& route, con
   const OnlyCell& cell = only_cell_of(request.operation);
   if (!route.slots->sender.claim(cell.extension_bytes, payload_bytes, claim)) return false;
   const std::span<std::byte> first = claim.payload.subspan(sizeof(DatagramBytes));
-  StoreHabit& stores = route.slots->stores;
-  const bool filled = fill(claim.payload_rest, source.from + first.size(), stores) && fill(first, source.from, stores);
+  const std::span<std::byte> rest = claim.payload_rest;
+  const bool filled = rest.empty()
+                          ? fill(first, source.from, route.slots->stores)
+                          : guarded_copy_parts(first.data(), source.from, first.size(), rest.data(), rest.size());
   if (!filled) return false;
   route.header.put(claim.payload.data(), queue_key_of(queue_pair.options, request.datagram));
   put_extension(claim.extension, request, cell, source.bytes);
@@ -503,7 +505,7 @@ inline Express::Verdict Express::take_send(QueuePair& queue_pair, CompletionQueu
   DatagramBytes head;
   static_cast<void>(from.copy_payload(extension_bytes, 0, std::as_writable_bytes(std::span(&head, 1)), copy_plainly));
   DatagramHeader header;
-  if (!decode_datagram(head, header) || header.group.is_group()) {
+  if (head.group.is_group() || !decode_datagram(head, header)) {
     ++counters.dropped_bad_cell;
     return Verdict::taken;
   }
@@ -511,11 +513,9 @@ inline Express::Verdict Express::take_send(QueuePair& queue_pair, CompletionQueu
     ++counters.dropped_wrong_queue_key;
     return Verdict::taken;
   }
-  const RouteHeader route = route_of(header, path.peer_gid, path.gid, message_bytes);
-  // In two pieces, so that no load spans both addresses, which were stored one by one.
-  constexpr std::size_t kFirst = offsetof(RouteHeader, destination);
+  const auto route = route_fields(header, message_bytes);
   const bool there =
-      guarded_copy(into, &route, kFirst) && guarded_copy(into + kFirst, &route.destination, sizeof route.destination) &&
+      guarded_copy(into, &route, sizeof route) && guarded_copy(into + sizeof route, &path.route, sizeof path.route) &&
       from.copy_payload(extension_bytes, sizeof head, {into + kRouteHeaderBytes, message_bytes}, guarded_copy);
   if (!there) {
     report_gone(context_, queue_pair->number, segment.tag);

@@ -262,8 +262,7 @@ struct Path {
   const std::uint64_t* live_incarnation;  ///< CellLink::live_incarnation()
   std::uint64_t incarnation = 0;          ///< the link's, of the epoch that is open
   bool open = false;                      ///< an epoch is under way
-  Gid gid{};                              ///< of the own port, in this epoch
-  Gid peer_gid{};                         ///< of the peer's
+  RouteAddresses route{};                 ///< from the peer's port to the own one, in this epoch
   bool takes_no_datagrams = false;        ///< one has waited for room in vain, and none has found room since
   PathTurn turn{};                        ///< when polls look at it
   Path* twin = nullptr;                   ///< the other end, if both are this adapter's

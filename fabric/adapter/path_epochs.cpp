@@ -9,8 +9,7 @@ void ChannelAdapter::State::begin_epoch(Path& path) {
   ++path_epochs;
   path.incarnation = path.link.incarnation();
   path.slots = {path.link.slots(VirtualLane::control), path.link.slots(VirtualLane::data)};
-  path.gid = port_gid(path.link.port_address());
-  path.peer_gid = port_gid(path.link.peer_port_address());
+  path.route = {port_gid(path.link.peer_port_address()), port_gid(path.link.port_address())};
   if (path.direct != nullptr) {
     path.grants.start(*path.direct);
     PeerWindow& window = path.direct->bridge.peer_window();

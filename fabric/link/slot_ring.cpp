@@ -51,6 +51,15 @@ SlotSender::PayloadPlace SlotSender::place_payload(std::size_t bytes) const {
   return {from, from + lines};
 }
 
+[[gnu::noinline]] void SlotSender::fetch_payload(std::size_t bytes) const {
+  constexpr std::size_t kMostBytes = 2048;  // the lines of longer ones arrive while the first are written
+  if (payloads_ == nullptr || bytes > kMostBytes) return;
+  const PayloadPlace next = place_payload(bytes);
+  if (next.after - payload_tail_ > payload_lines_) return;  // perhaps the peer has yet to read what lies there
+  const std::byte* line = payloads_ + static_cast<std::size_t>(next.from & (payload_lines_ - 1)) * kSlotLine;
+  for (const std::byte* const end = line + bytes; line < end; line += kSlotLine) fetch_to_write(line);
+}
+
 /// Everything of a staged slot but the word that releases it.
 void SlotSender::write_staged(SlotLayout layout, std::span<const std::byte> payload) {
   if (layout.in_payload_ring) {

@@ -168,6 +168,9 @@ class SlotSender {
     std::uint64_t after = 0;  // what payload_head_ will be
   };
   [[nodiscard]] PayloadPlace place_payload(std::size_t bytes) const;
+  /// Has the lines of the next payload fetched, to be written: the peer, who has read what lay in them, has them.
+  /// bytes: of the last payload; most likely the next one is as long.
+  void fetch_payload(std::size_t bytes) const;
   void advance_tail(std::uint64_t lines);
   void advance_settled(std::uint64_t lines);
   void write_staged(SlotLayout layout, std::span<const std::byte> payload);
@@ -372,6 +375,7 @@ inline std::uint64_t SlotSender::release(const SlotClaim& claim, const SlotField
   if (fields.awaited) awaited_to_ = head_;
   payload_head_ = claim.payload_head;
   payload_after_[static_cast<std::size_t>((head_ - 1) & (place_.slot_lines - 1))] = payload_head_;
+  if (claim.layout.in_payload_ring) fetch_payload(claim.layout.payload_bytes);
   return head_;
 }
 

@@ -6,12 +6,6 @@
 #include "fabric/wire/cell.h"
 
 namespace splitnic::fabric {
-namespace {
-
-constexpr std::uint32_t kVersion = 6U << kUnusedShift;
-
-}  // namespace
-
 Gid port_gid(PortAddress port) {
   const auto byte = [port](unsigned index) { return static_cast<std::uint8_t>(port.value >> (40 - 8 * index)); };
   Gid gid;
@@ -38,18 +32,13 @@ DatagramBytes encode_datagram(const DatagramHeader& header) {
   return bytes;
 }
 
-RouteHeader route_of(const DatagramHeader& header, const Gid& source, const Gid& receiver, std::size_t message_bytes) {
+RouteHeader route_of(const DatagramHeader& header, const RouteAddresses& addresses, std::size_t message_bytes) {
   RouteHeader route;
-  // All fields before the addresses by one store, because they are copied by one load.
-  const std::uint32_t version_class_flow =
-      kVersion | std::uint32_t{header.traffic_class} << kTrafficClassShift | header.flow_label;
-  const std::uint64_t rest = std::uint64_t{static_cast<std::uint16_t>(message_bytes)} << 16U |
-                             std::uint64_t{kRouteNextHeader} << 8U | header.hop_limit;
-  const boost::endian::big_uint64_buf_t fields(std::uint64_t{version_class_flow} << 32U | rest);
+  const auto fields = route_fields(header, message_bytes);
   static_assert(sizeof fields == offsetof(RouteHeader, source));
   std::memcpy(static_cast<void*>(&route), &fields, sizeof fields);
-  route.source = source;
-  route.destination = header.group.is_zero() ? receiver : header.group;
+  route.source = addresses.source;
+  route.destination = header.group.is_zero() ? addresses.destination : header.group;
   return route;
 }
 

@@ -46,6 +46,14 @@ struct RouteHeader {
 static_assert(sizeof(RouteHeader) == 40 && alignof(RouteHeader) == 1 && std::is_trivially_copyable_v<RouteHeader>);
 static_assert(offsetof(RouteHeader, source) == 8 && offsetof(RouteHeader, destination) == 24);
 
+/// How a RouteHeader ends: the same for each datagram that comes on a path, unless it is for a group.
+struct RouteAddresses {
+  Gid source;
+  Gid destination;
+};
+static_assert(offsetof(RouteHeader, source) + sizeof(RouteAddresses) == sizeof(RouteHeader) &&
+              offsetof(RouteAddresses, destination) == sizeof(Gid) && alignof(RouteAddresses) == 1);
+
 inline constexpr std::uint32_t kRouteHeaderBytes = sizeof(RouteHeader);
 inline constexpr std::uint8_t kRouteNextHeader = 0x1b;
 inline constexpr std::uint32_t kMaxFlowLabel = 0xf'ffff;
@@ -111,20 +119,32 @@ class DatagramWords {
 };
 /// False: reserved bits are set, or the source queue pair or the group is impossible.
 [[nodiscard]] inline bool decode_datagram(const DatagramBytes& bytes, DatagramHeader& header) {
-  const std::uint32_t class_and_flow = bytes.class_and_flow.value();
+  constexpr std::uint64_t kReserved = 0xffff'ff00'f000'0000;  // of the word with the hop limit
+  using Words = std::array<boost::endian::little_uint64_buf_t, sizeof bytes / sizeof(std::uint64_t)>;
+  const std::uint64_t rest = std::bit_cast<Words>(bytes)[1].value();
+  const auto class_and_flow = static_cast<std::uint32_t>(rest);
   header.queue_key = bytes.queue_key.value();
   header.source_queue_pair = QpNumber{bytes.source_queue_pair.value()};
   header.flow_label = class_and_flow & kMaxFlowLabel;
   header.traffic_class = static_cast<std::uint8_t>(class_and_flow >> kTrafficClassShift);
-  header.hop_limit = bytes.hop_limit.value();
+  header.hop_limit = static_cast<std::uint8_t>(rest >> 32U);
   header.group = bytes.group;
-  const auto& reserved = bytes.reserved;
-  return class_and_flow >> kUnusedShift == 0 && (reserved[0] | reserved[1] | reserved[2]) == 0 &&
-         header.source_queue_pair.value != 0 && header.source_queue_pair.value < kMulticastQueuePair.value &&
-         (header.group.is_zero() || header.group.is_group());
+  return (rest & kReserved) == 0 && header.source_queue_pair.value != 0 &&
+         header.source_queue_pair.value < kMulticastQueuePair.value &&
+         (bytes.group.is_zero() || bytes.group.is_group());
 }
-/// The header that the receiver finds in front of the message. source, receiver: of the ports of both.
-[[nodiscard]] RouteHeader route_of(const DatagramHeader& header, const Gid& source, const Gid& receiver,
+/// What a RouteHeader says before its addresses, as one word.
+[[nodiscard]] inline boost::endian::big_uint64_buf_t route_fields(const DatagramHeader& header,
+                                                                  std::size_t message_bytes) {
+  constexpr std::uint32_t kVersion = 6U << kUnusedShift;
+  const std::uint32_t version_class_flow =
+      kVersion | std::uint32_t{header.traffic_class} << kTrafficClassShift | header.flow_label;
+  const std::uint64_t rest = std::uint64_t{static_cast<std::uint16_t>(message_bytes)} << 16U |
+                             std::uint64_t{kRouteNextHeader} << 8U | header.hop_limit;
+  return boost::endian::big_uint64_buf_t(std::uint64_t{version_class_flow} << 32U | rest);
+}
+/// The header that the receiver finds in front of the message. addresses: of what comes on the path.
+[[nodiscard]] RouteHeader route_of(const DatagramHeader& header, const RouteAddresses& addresses,
                                    std::size_t message_bytes);
 
 }  // namespace splitnic::fabric

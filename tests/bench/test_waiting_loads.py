@@ -20,12 +20,12 @@ from pathlib import Path
 BIN = Path(os.environ["SPLITNIC_BIN"])
 # The start of a program on the C verbs is another 30 million lines of the tracer: only with TRACE=all.
 TASKS = {"bench-message-costs": ["send_64_lists", "immediate_64_lists", "write_64_direct", "ping_pong_64", "read_8",
-                                 "datagram_64"],
+                                 "datagram_64", "datagram_ping_pong_64"],
          "bench-verbs-costs": ["verbs_ping_pong_64"]}
 QUEUED = 56  # stores that may not have left yet
 # A completion is taken out right after it was stored, by the C verbs and by who answers. Only stores to the program's
 # own memory come before it in that turn, so it does not have to wait for long.
-SHORT_WAITS = {"ping_pong_64": "completion_queue.h", "verbs_ping_pong_64": "completion_queue.h"}
+SHORT_WAITS = dict.fromkeys(["ping_pong_64", "datagram_ping_pong_64", "verbs_ping_pong_64"], "completion_queue.h")
 OBJECT = re.compile(r".*Reading syms from (\S+)")
 PLACE = re.compile(r".*svma (0x[0-9a-f]+), avma (0x[0-9a-f]+)")
 

@@ -21,7 +21,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* input, std::size_t siz
   SPLITNIC_CHECK(std::memcmp(&again, &bytes, sizeof bytes) == 0);
   SPLITNIC_CHECK(header.group == Gid{} || header.group.is_group());
   const PortAddress receiver{0x1122'3344'5566};
-  const RouteHeader route = route_of(header, port_gid(PortAddress{1}), port_gid(receiver), size % 65536);
+  const RouteHeader route = route_of(header, {port_gid(PortAddress{1}), port_gid(receiver)}, size % 65536);
   SPLITNIC_CHECK(route.version_class_flow.value() >> 28U == 6);
   SPLITNIC_CHECK(route.destination == (header.group == Gid{} ? port_gid(receiver) : header.group));
   return 0;

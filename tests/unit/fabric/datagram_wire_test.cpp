@@ -69,7 +69,7 @@ TEST_CASE("the route header is the one that verbs programs know", "[fabric][data
   DatagramHeader header = some_header();
   const PortAddress source{0x020000000a1b};
   const PortAddress receiver{0x0242ac110003};
-  const RouteHeader to_group = route_of(header, port_gid(source), port_gid(receiver), 0x1234);
+  const RouteHeader to_group = route_of(header, {port_gid(source), port_gid(receiver)}, 0x1234);
   CHECK(hex(to_group) ==
         "6de89abc"
         "1234"
@@ -79,7 +79,7 @@ TEST_CASE("the route header is the one that verbs programs know", "[fabric][data
         "000000fffe000a1b"
         "fff1f2f3f4f5f6f7f8f9fafbfcfdfeff");
   header.group = Gid{};
-  CHECK(route_of(header, port_gid(source), port_gid(receiver), 1).destination == port_gid(receiver));
+  CHECK(route_of(header, {port_gid(source), port_gid(receiver)}, 1).destination == port_gid(receiver));
   CHECK(hex(port_gid(receiver)) ==
         "fe80000000000000"
         "0042acfffe110003");
