@@ -7,6 +7,7 @@
 
 #include "bench/fabric/comparison.h"
 #include "bench/fabric/measurement.h"
+#include "bench/nic/contest.h"
 #include "bench/verbs/table.h"
 #include "common/result.h"
 #include "tools/command_help.h"
@@ -65,6 +66,15 @@ void bind(CLI::App& app, NicCommand& command) {
       ->type_name("COUNT")
       ->check(tools::between(0U, 1000U))
       ->capture_default_str();
+  app.add_option("--rows", command.rows,
+                 "Rows of the tables, separated by commas; several hosts only with --idle-hosts (default: all)")
+      ->type_name("LIST")
+      ->delimiter(',')
+      ->check(CLI::IsMember(nic::metric_names()));
+  app.add_option("--contenders", command.contenders, "Whom to measure beside the split driver (default: all)")
+      ->type_name("LIST")
+      ->delimiter(',')
+      ->check(CLI::IsMember(nic::contender_names()));
   app.add_option("--svg", command.svg, "Draw the contenders beside the kernel's bridge into this file")
       ->type_name("FILE");
   app.add_flag("--quick", command.quick, "Fewer and shorter measurements, in about three minutes");
@@ -141,6 +151,8 @@ int run_command_line(int argc, const char* const* argv) {
     throw UsageError{std::string(error.what()) + " (see --help)"};
   }
   if (asked.nic.quick) make_quick(*app.get_subcommand("nic"), asked.nic);
+  const bool several_hosts = asked.nic.rows.empty() || app.get_subcommand("nic")->count("--idle-hosts") != 0;
+  if (!several_hosts) asked.nic.idle_hosts = 0;
   if (app.got_subcommand("nic")) return run_nic_command(asked.nic);
   if (app.got_subcommand("verbs")) return run_verbs_command(asked.verbs);
   if (asked.fabric.quick) make_quick(*app.get_subcommand("fabric"), asked.fabric);

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "fabric/wire/cell.h"
@@ -14,13 +16,19 @@ namespace splitnic::bench {
 struct NicCommand {
   bool json = false;
   unsigned runs = 5;
-  double seconds = 1;         ///< each measurement
-  unsigned idle_hosts = 255;  ///< beside a busy one; 0: no measurement with several hosts
-  bool quick = false;         ///< fewer and shorter measurements, unless an option asks for others
-  std::string forwarder;      ///< empty: bench-forwarder of this build or installation
-  std::string svg;            ///< file for a picture; empty: none
-  std::string splitnic;       ///< the program to measure; empty: the one beside this program, or the PATH's
+  double seconds = 1;                   ///< each measurement
+  unsigned idle_hosts = 255;            ///< beside a busy one; 0: no measurement with several hosts
+  bool quick = false;                   ///< fewer and shorter measurements, unless an option asks for others
+  std::string forwarder;                ///< empty: bench-forwarder of this build or installation
+  std::string svg;                      ///< file for a picture; empty: none
+  std::string splitnic;                 ///< the program to measure; empty: the one beside this program, or the PATH's
+  std::vector<std::string> rows;        ///< metric_names(); empty: all
+  std::vector<std::string> contenders;  ///< contender_names(), beside the split driver; empty: all
 };
+/// Whether such a list names it.
+[[nodiscard]] inline bool names(const std::vector<std::string>& list, std::string_view name) {
+  return list.empty() || std::ranges::find(list, name) != list.end();
+}
 
 struct FabricCommand {
   bool json = false;

@@ -18,10 +18,6 @@ constexpr std::size_t kLine = 64;
 // Two, so that a message's bytes stay as they are until it is acknowledged, while the next is made.
 constexpr std::size_t kPingPongSlots = 2;
 
-bool asked_for(const std::vector<std::string>& operations, std::string_view name) {
-  return operations.empty() || std::find(operations.begin(), operations.end(), name) != operations.end();
-}
-
 void add(std::vector<Measurement>& to, Quantity quantity, Verb verb, const std::vector<std::uint32_t>& sizes) {
   if (verb == Verb::compare_swap) {
     to.push_back({quantity, verb, Path::segmented, sizeof(std::uint64_t)});
@@ -79,13 +75,13 @@ Result<Plan> plan_of(const FabricCommand& command) {
   std::sort(sizes.begin(), sizes.end());
   sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
   Plan plan;
-  plan.tables = asked_for(command.operations, kTables);
-  plan.peers = asked_for(command.operations, kPeers);
+  plan.tables = names(command.operations, kTables);
+  plan.peers = names(command.operations, kPeers);
   for (const Quantity quantity : {Quantity::latency, Quantity::rate}) {
     for (const Verb verb : kVerbs) {
       // Datagrams have no flow control: many of them at once would measure losses.
       if (verb == Verb::datagram && quantity == Quantity::rate) continue;
-      if (!asked_for(command.operations, to_string(verb))) continue;
+      if (!names(command.operations, to_string(verb))) continue;
       add(plan.measurements, quantity, verb, verb == Verb::datagram ? in_one_cell(sizes, command.cell_bytes) : sizes);
     }
   }

@@ -91,13 +91,16 @@ std::vector<Contestant> contestants_in(const Laboratory& laboratory, const std::
 }
 
 /// Runs of all contestants, one after the other, so that what else the machine does meets all alike.
-Result<void> alternate(Laboratory& laboratory, LineGauge& gauge, const std::string& program, Report& report) {
+Result<void> alternate(Laboratory& laboratory, LineGauge& gauge, const NicCommand& command, const std::string& program,
+                       Report& report) {
   const auto length = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(report.seconds));
   for (unsigned run = 1; run <= report.runs; ++run) {
     for (const Condition condition : kConditions) {
       fmt::print(stderr, "run {} of {}, {}\n", run, report.runs, to_string(condition));
       for (const Contestant& contestant : contestants_in(laboratory, program, condition, report)) {
-        auto measured = measure_once(laboratory, gauge, contestant, length, report.samples);
+        const bool beside = contestant.contender != Contender::split;
+        if (beside && !names(command.contenders, to_string(contestant.contender))) continue;
+        auto measured = measure_once(laboratory, gauge, contestant, length, command.rows, report.samples);
         if (!measured && contestant.contender == Contender::testpmd) {
           // What it needs, not every user and machine has.
           fmt::print(stderr, "left out: {}\n", measured.error().message);
@@ -125,7 +128,7 @@ Result<void> measure_everything(const NicCommand& command, const std::string& pr
   if (!laboratory) throw StartupError{laboratory.error().message};
   auto gauge = start_gauge();
   if (!gauge) return tl::unexpected(gauge.error());
-  if (auto measured = alternate(*laboratory, *gauge, program, report); !measured) return measured;
+  if (auto measured = alternate(*laboratory, *gauge, command, program, report); !measured) return measured;
   if (command.idle_hosts == 0) return {};
   fmt::print(stderr, "several hosts, {} of them idle\n", command.idle_hosts);
   auto crowd = measure_crowd(*laboratory, *gauge, program, command.idle_hosts,

@@ -8,6 +8,7 @@
 #include <thread>
 #include <utility>
 
+#include "bench/commands.h"
 #include "bench/nic/placed.h"
 #include "bench/nic/process.h"
 #include "bench/nic/traffic.h"
@@ -41,45 +42,52 @@ constexpr std::array<MetricFacts, kMetrics> kFacts{{
 }};
 
 using Values = std::vector<std::pair<Metric, double>>;
-using Step = std::function<Result<Values>()>;
+struct Step {
+  std::vector<Metric> metrics;
+  std::function<Result<Values>()> measure;
+};
 
 Step stream_step(const Route& route, Duration length, std::size_t connections, Metric rate,
                  std::optional<Metric> processor_time) {
-  return [=]() -> Result<Values> {
-    const auto stream = measure_tcp_stream(route, length, connections);
-    if (!stream) return tl::unexpected(stream.error());
-    Values values{{rate, stream->bits_per_second}};
-    if (processor_time) values.emplace_back(*processor_time, stream->busy_cores / (stream->bits_per_second / 1e9));
-    return values;
-  };
+  std::vector metrics{rate};
+  if (processor_time) metrics.push_back(*processor_time);
+  return {std::move(metrics), [=]() -> Result<Values> {
+            const auto stream = measure_tcp_stream(route, length, connections);
+            if (!stream) return tl::unexpected(stream.error());
+            Values values{{rate, stream->bits_per_second}};
+            if (processor_time)
+              values.emplace_back(*processor_time, stream->busy_cores / (stream->bits_per_second / 1e9));
+            return values;
+          }};
 }
 
 Step request_step(const Route& route, Duration length) {
-  return [=]() -> Result<Values> {
-    const auto requests = measure_tcp_request_response(route, length);
-    if (!requests) return tl::unexpected(requests.error());
-    return Values{{Metric::requests, requests->per_second},
-                  {Metric::requests_p99, requests->p99_microseconds},
-                  {Metric::requests_cpu, requests->busy_cores / requests->per_second}};
-  };
+  return {{Metric::requests, Metric::requests_p99, Metric::requests_cpu}, [=]() -> Result<Values> {
+            const auto requests = measure_tcp_request_response(route, length);
+            if (!requests) return tl::unexpected(requests.error());
+            return Values{{Metric::requests, requests->per_second},
+                          {Metric::requests_p99, requests->p99_microseconds},
+                          {Metric::requests_cpu, requests->busy_cores / requests->per_second}};
+          }};
 }
 
 Step packet_step(const Route& route, Duration length, Metric rate, Metric lost) {
-  return [=]() -> Result<Values> {
-    const auto packets = measure_udp_rate(route, length);
-    if (!packets) return tl::unexpected(packets.error());
-    return Values{{rate, packets->received_per_second}, {lost, packets->lost_share}};
-  };
+  return {{rate, lost}, [=]() -> Result<Values> {
+            const auto packets = measure_udp_rate(route, length);
+            if (!packets) return tl::unexpected(packets.error());
+            return Values{{rate, packets->received_per_second}, {lost, packets->lost_share}};
+          }};
 }
 
 Step ping_step(const Route& route, Duration length, Duration interval, Metric metric) {
-  return [=]() -> Result<Values> {
-    // What a flood left in queues is gone once an echo is back.
-    if (!wait_until_reachable(route, monotonic_now() + kStartPatience)) return fail("nothing comes through any more");
-    const auto ping = measure_ping(route, length, interval);
-    if (!ping) return tl::unexpected(ping.error());
-    return Values{{metric, *ping}};
-  };
+  return {{metric}, [=]() -> Result<Values> {
+            // What a flood left in queues is gone once an echo is back.
+            if (!wait_until_reachable(route, monotonic_now() + kStartPatience))
+              return fail("nothing comes through any more");
+            const auto ping = measure_ping(route, length, interval);
+            if (!ping) return tl::unexpected(ping.error());
+            return Values{{metric, *ping}};
+          }};
 }
 
 std::vector<Step> steps_of(const Laboratory& laboratory, Duration length) {
@@ -98,7 +106,7 @@ std::vector<Step> steps_of(const Laboratory& laboratory, Duration length) {
 }
 
 Result<void> take(LineGauge& gauge, const Contestant& contestant, const Step& step, Samples& samples) {
-  const auto values = measure_placed<Values>(gauge, samples.moved, step);
+  const auto values = measure_placed<Values>(gauge, samples.moved, step.measure);
   if (!values) return tl::unexpected(values.error());
   if (!*values) return {};
   for (const auto& [metric, value] : (*values)->value) {
@@ -108,7 +116,7 @@ Result<void> take(LineGauge& gauge, const Contestant& contestant, const Step& st
 }
 
 Result<void> measure_running(Laboratory& laboratory, LineGauge& gauge, const Contestant& contestant, Duration length,
-                             std::vector<Process>& processes, Samples& samples) {
+                             const std::vector<std::string>& rows, std::vector<Process>& processes, Samples& samples) {
   const bool offloads = contestant.condition == Condition::offloads;
   if (auto set = laboratory.set_peer_offloads(offloads); !set) return set;
   for (const auto& program : contestant.programs) {
@@ -132,7 +140,9 @@ Result<void> measure_running(Laboratory& laboratory, LineGauge& gauge, const Con
   const Route to_lan{laboratory.host_netns(), Laboratory::kHostAddress, laboratory.peer_netns(),
                      Laboratory::kPeerAddress};
   if (!wait_until_reachable(to_lan, monotonic_now() + kStartPatience)) return fail("nothing comes through");
+  const auto named = [&](Metric metric) { return names(rows, facts_of(metric).key); };
   for (const Step& step : steps) {
+    if (std::ranges::none_of(step.metrics, named)) continue;
     if (auto taken = take(gauge, contestant, step, samples); !taken) return taken;
   }
   return {};
@@ -156,6 +166,19 @@ const char* to_string(Contender contender) {
       return "testpmd";
   }
   return "";
+}
+
+std::vector<std::string> metric_names() {
+  std::vector<std::string> keys;
+  for (const MetricFacts& facts : kFacts) keys.emplace_back(facts.key);
+  return keys;
+}
+
+std::vector<std::string> contender_names() {
+  std::vector<std::string> all;
+  for (const Contender contender : kContenders) all.emplace_back(to_string(contender));
+  std::erase(all, to_string(Contender::split));
+  return all;
 }
 
 const char* to_string(Condition condition) { return condition == Condition::plain ? "plain" : "offloads"; }
@@ -221,9 +244,9 @@ bool Samples::any(Placement placement) const {
 }
 
 Result<void> measure_once(Laboratory& laboratory, LineGauge& gauge, const Contestant& contestant, Duration length,
-                          Samples& samples) {
+                          const std::vector<std::string>& rows, Samples& samples) {
   std::vector<Process> processes;
-  auto measured = measure_running(laboratory, gauge, contestant, length, processes, samples);
+  auto measured = measure_running(laboratory, gauge, contestant, length, rows, processes, samples);
   const auto ended = std::find_if(processes.begin(), processes.end(), [](Process& p) { return !p.running(); });
   if (ended != processes.end()) measured = fail("{}", ended->last_words());
   // The last one started depends on those before it.

@@ -44,6 +44,8 @@ struct MetricFacts {
   bool compared = true;  ///< a ratio says something
 };
 const MetricFacts& facts_of(Metric metric);
+/// Their keys, in the order of the report.
+std::vector<std::string> metric_names();
 
 /// The programs, or the part of the kernel, that carry frames between lan0 and tap0.
 enum class Contender : std::uint8_t {
@@ -56,6 +58,8 @@ enum class Contender : std::uint8_t {
 inline constexpr std::array<Contender, 5> kContenders{Contender::split, Contender::forwarder, Contender::small_split,
                                                       Contender::bridge, Contender::testpmd};
 const char* to_string(Contender contender);
+/// Of those beside the split driver.
+std::vector<std::string> contender_names();
 
 /// What the ends of the connections leave to the contender.
 enum class Condition : std::uint8_t {
@@ -109,9 +113,10 @@ struct Samples {
   [[nodiscard]] bool any(Placement placement) const;
 };
 
-/// Starts the contestant, measures everything once, stops it, and adds the samples. A measurement during which the
-/// cores move is made again, at most twice. Errors: it did not start, ended, or let nothing through.
+/// Starts the contestant, measures once what `rows` names, and what is measured together with that, stops it, and adds
+/// the samples. A measurement during which the cores move is made again, at most twice. Errors: it did not start,
+/// ended, or let nothing through.
 Result<void> measure_once(Laboratory& laboratory, LineGauge& gauge, const Contestant& contestant, Duration length,
-                          Samples& samples);
+                          const std::vector<std::string>& rows, Samples& samples);
 
 }  // namespace splitnic::bench::nic

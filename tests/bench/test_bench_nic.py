@@ -88,6 +88,22 @@ class BenchNic(unittest.TestCase):
             self.assertEqual(sum(dot.startswith(contender + ": ") for dot in dots),
                              sum(key[2] == contender for key in compared))
 
+    def test_a_part_of_it_is_measured_alone(self):
+        done = bench("--runs", "1", "--seconds", "0.1", "--rows", "udp_to_host", "--contenders", "bridge", "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        report = json.loads(done.stdout)
+        jsonschema.validate(report, SCHEMA)
+        self.assertNotIn("several_hosts", report)
+        measured = {(result["name"], contender) for result in report["results"] for condition in CONTENDERS
+                    for contender, cores in result[condition].items() if cores}
+        self.assertLessEqual(measured, {(name, contender) for name in ("udp_to_host", "udp_to_host_lost")
+                                        for contender in ("split", "bridge")})
+        self.assertTrue(measured or report["moved"] >= 3 * len(CONTENDERS))
+        for wrong in (("--rows", "udp"), ("--contenders", "split")):
+            done = bench(*wrong)
+            self.assertEqual((done.returncode, done.stdout), (2, ""))
+            self.assertIn(wrong[1], done.stderr)
+
     def test_a_picture_that_cannot_be_written_is_an_error_at_once(self):
         done = bench("--svg", "/nowhere/nic.svg")
         self.assertEqual((done.returncode, done.stdout), (1, ""))
