@@ -84,7 +84,7 @@ std::size_t IoUnit::poll(Time now) {
   turns_.begin(now, hosts_);
   std::size_t work = give_turns(now);
   if (sent_to_lan_) flush_lan();  // before the system call that looks for the LAN's frames
-  work += lan_.receive(*this, kLanFramesPerPoll);
+  if (lan_pause_.is_over(now)) work += look_at_lan(now);
   lan_merger_.flush(towards_hosts_);
   for (AttachedHost* const host : turns_.busy()) {
     host->ask_for_statistics();
@@ -101,6 +101,12 @@ std::size_t IoUnit::poll(Time now) {
     return_memory(now);
   }
   return work;
+}
+
+std::size_t IoUnit::look_at_lan(Time now) {
+  const std::size_t frames = lan_.receive(*this, kLanFramesPerPoll);
+  lan_pause_.looked(frames, frames < kLanFramesPerPoll, moved_, now);
+  return frames;
 }
 
 void IoUnit::accept_hosts(Time now) {
@@ -448,7 +454,7 @@ Time IoUnit::next_deadline() const {
     deadline = std::min(deadline, rests(*host) ? rested : host->next_deadline());
     if (host->down_since() != kNever) deadline = std::min(deadline, host->down_since() + kDownLimit);
   }
-  return deadline;
+  return lan_pause_.is_over(now_) ? deadline : std::min(deadline, lan_pause_.until());
 }
 
 bool IoUnit::prepare_sleep() {
@@ -479,7 +485,7 @@ bool IoUnit::peer_waits_for_core() {
 }
 
 void IoUnit::collect_descriptors(std::vector<int>& out) const {
-  lan_.collect_descriptors(out);
+  if (lan_pause_.is_over(now_)) lan_.collect_descriptors(out);
   bridges_.collect_descriptors(out);
   turns_.collect_descriptors(out);
   for (AttachedHost* const host : turns_.busy()) {

@@ -26,6 +26,7 @@
 #include "iounit/group_lan.h"
 #include "iounit/host_turns.h"
 #include "iounit/lan_engine.h"
+#include "iounit/lan_pause.h"
 #include "iounit/policy.h"
 #include "messaging/session_counters.h"
 
@@ -184,6 +185,8 @@ class IoUnit final : private LanSink, public AttachedHostOwner {
 
   // io_unit_turns.cpp
   std::size_t give_turns(Time now);
+  /// Takes frames that wait in the LAN; returns how many.
+  std::size_t look_at_lan(Time now);
   std::size_t give_turn(AttachedHost& host, Time now);
   void flush_lan();
   void eject(AttachedHost& host, Time now);
@@ -338,6 +341,7 @@ class IoUnit final : private LanSink, public AttachedHostOwner {
   bool stopping_ = false;
   IoUnitCounters counters_;
   MovedFrames moved_;
+  LanPause lan_pause_;
   messaging::SessionTotals departed_;
 };
 

@@ -19,15 +19,7 @@ Duration AdaptiveSpin::begin_pause(Time now, const MovedFrames& moved) {
   const Duration passed = std::min(now - allowance_of_, most * 100);
   allowance_of_ = now;
   allowance_ = std::min(allowance_ + passed * budget_ / 100, most);
-  return !moves_long_frames(moved) && allowance_ > Duration(0) ? best_ : Duration(0);
-}
-
-bool AdaptiveSpin::moves_long_frames(const MovedFrames& moved) {
-  of_late_.frames += moved.frames - moved_.frames;
-  of_late_.long_frames += moved.long_frames - moved_.long_frames;
-  moved_ = moved;
-  while (of_late_.frames > kFramesOfLate) of_late_.frames /= 2, of_late_.long_frames /= 2;
-  return of_late_.long_frames > 0 && of_late_.long_frames * kManyLong >= of_late_.frames;
+  return !long_frames_.prevail(moved) && allowance_ > Duration(0) ? best_ : Duration(0);
 }
 
 void AdaptiveSpin::spun_in_vain(Duration time) { allowance_ -= time; }

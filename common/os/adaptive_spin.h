@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "common/long_frames.h"
 #include "common/moved_frames.h"
 #include "common/time.h"
 
@@ -55,13 +56,10 @@ class AdaptiveSpin {
   static constexpr std::int64_t kMemory = 16;    // older ones lose a sixteenth with each
   /// A budget that was not used lasts for so many of the longest spins.
   static constexpr int kMostSpinsAhead = 40;
-  static constexpr std::uint64_t kManyLong = 4;       // one frame in so many
-  static constexpr std::uint64_t kFramesOfLate = 64;  // at most; those before count for less and less
 
   [[nodiscard]] Duration length(std::size_t index) const { return max_ / (1 << (kLengths - 1 - index)); }
   /// The one with the most gain; zero: none has any.
   [[nodiscard]] Duration best_length() const;
-  [[nodiscard]] bool moves_long_frames(const MovedFrames& moved);
 
   Duration max_;
   unsigned budget_;
@@ -70,8 +68,7 @@ class AdaptiveSpin {
   Duration best_{};
   Duration allowance_ = max_ * kMostSpinsAhead;  // for spins in vain
   Time allowance_of_{};
-  MovedFrames moved_{};  // before this pause
-  MovedFrames of_late_{};
+  LongFrames long_frames_;
 };
 
 }  // namespace splitnic::os
