@@ -63,6 +63,14 @@ std::size_t ChannelAdapter::State::complete_settled(Path& path, VirtualLane lane
   return ended;
 }
 
+void ChannelAdapter::State::take_left_completions() {
+  for (Path* path : context.turns.busy()) {
+    for (std::size_t i = 0; path->is_current() && i != kLanes; ++i) {
+      context.done_at_post += take_settled(*path, static_cast<VirtualLane>(i));
+    }
+  }
+}
+
 void ChannelAdapter::State::take_ended_transfers() {
   context.transfers.poll([this](const TransferFor& what, bool moved) {
     QueuePair* queue_pair = find(what.queue_pair);
@@ -434,6 +442,7 @@ bool ChannelAdapter::State::start_timers() {
 }
 
 std::size_t ChannelAdapter::poll_links(Time now) {
+  if (state_->owes_rest) state_->take_left_completions();
   state_->links_polled = now;
   state_->begin_turn(now, true);
   PathTurns& turns = state_->context.turns;

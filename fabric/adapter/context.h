@@ -47,7 +47,8 @@ struct AdapterContext {
   AdapterCounters counters{};
   Time now{};        ///< of the last poll
   CountedPoll poll;  ///< the last one
-  /// Requests that were done at their post since then. Their completions are news to a caller that polls, then sleeps.
+  /// Requests that were done since then, at their post or before the links were polled. Their completions are news to a
+  /// caller that polls, then sleeps.
   std::size_t done_at_post = 0;
 
   std::uint64_t to_place = Placements::kAtOnceBytes;  ///< bytes that may still be placed before the next poll
@@ -180,7 +181,7 @@ struct DatagramArrival {
   bool has_immediate = false;
   std::uint32_t immediate = 0;
 };
-/// complete_receive() of it.
+/// Ends the oldest posted receive with it.
 inline void complete_datagram(AdapterContext& context, QueuePair& queue_pair, const DatagramArrival& arrival) {
   ++context.counters.datagrams_received;
   complete_receive(context, queue_pair, [&](Completion& completion) {

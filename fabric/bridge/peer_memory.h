@@ -60,8 +60,8 @@ class LoadAudit {
 };
 #endif
 
-/// What was copied to `to` is what is used from here on. Without it the compiler may load a field from where the copy
-/// was made, once for its check and once more for its use, and the peer may have changed it in between.
+/// From here on the compiler uses the copy at `to`. Else it may load a field from the peer's memory twice, once for its
+/// check and once for its use, and the peer may change it in between.
 inline void keep_copy(std::byte* to) { asm volatile("" : "+m"(*reinterpret_cast<char(*)[]>(to))); }
 
 /// A view of local memory that a peer can write at any moment, and the only way to read such memory. The memory is
@@ -321,6 +321,7 @@ class PeerWindow {
       posted_->read(offset, to);
     } else if (!to.empty()) {
       std::memcpy(to.data(), base_ + offset, to.size());
+      keep_copy(to.data());
     }
   }
   /// The same without a copy: a view for reading alone. Only if is_memory().

@@ -168,8 +168,8 @@ class SlotSender {
     std::uint64_t after = 0;  // what payload_head_ will be
   };
   [[nodiscard]] PayloadPlace place_payload(std::size_t bytes) const;
-  /// Has the lines of the next payload fetched, to be written: the peer, who has read what lay in them, has them.
-  /// bytes: of the last payload; most likely the next one is as long.
+  /// Has the lines of the next payload fetched, to be written: the peer has read what lay in them, so its core holds
+  /// them. bytes: of the last payload; most likely the next one is as long.
   void fetch_payload(std::size_t bytes) const;
   void advance_tail(std::uint64_t lines);
   void advance_settled(std::uint64_t lines);

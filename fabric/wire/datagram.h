@@ -143,7 +143,7 @@ class DatagramWords {
                              std::uint64_t{kRouteNextHeader} << 8U | header.hop_limit;
   return boost::endian::big_uint64_buf_t(std::uint64_t{version_class_flow} << 32U | rest);
 }
-/// The header that the receiver finds in front of the message. addresses: of what comes on the path.
+/// The header that the receiver finds in front of the message. addresses: the path's ports, the sender's first.
 [[nodiscard]] RouteHeader route_of(const DatagramHeader& header, const RouteAddresses& addresses,
                                    std::size_t message_bytes);
 

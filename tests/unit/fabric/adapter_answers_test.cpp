@@ -2,6 +2,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "adapter_fixtures.h"
 #include "fabric/adapter/tail_habit.h"
@@ -60,6 +61,13 @@ class Conversation {
     std::size_t count = 0;
     for (const Completion& done : answering().take()) count += done.receive ? 1 : 0;
     return count;
+  }
+  /// The asking end is gone, and the answering one, which polls the links itself, notices it in its next turn.
+  AdapterTurn lose_asking() {
+    const Time later = now() + microseconds(10);
+    ends_.pair.bridges().cut();
+    ends_.pair.bridges().advance(later);
+    return answering().adapter.take_turn(later);
   }
   /// How many questions the asking end knows to be settled.
   std::uint64_t told() { return ends_.pair.link(0).settled(kData); }
@@ -160,6 +168,30 @@ TEST_CASE("what a question answers completes with the poll after it", "[fabric][
   CHECK(later > 0);
   for (std::uint64_t i = 0; i <= TailHabit::kPolls; ++i) talk.poll(1);
   CHECK(before_answering + later + completed_answers() == kQuestions + 1);
+}
+
+TEST_CASE("what a poll has left to the next one ends well, also if the peer is gone by then",
+          "[fabric][adapter][answers]") {
+  Conversation talk(/*takes_turns=*/true);
+  std::vector<Completion> brought;
+  for (int i = 0; i < 40 && brought.size() != 1; ++i) {  // until the last answer's completion is left
+    if (i != 0) {
+      talk.answer();
+      talk.poll(1);
+      talk.poll(0);
+      static_cast<void>(talk.asking().take());
+    }
+    talk.ask();
+    talk.poll(1);
+    brought = talk.answering().take();
+  }
+  REQUIRE(brought.size() == 1);
+  REQUIRE(brought[0].receive);
+  CHECK(talk.lose_asking().links_changed);
+  const auto left = talk.answering().take();
+  REQUIRE(left.size() == 1);
+  CHECK_FALSE(left[0].receive);
+  CHECK(left[0].status == CompletionStatus::success);
 }
 
 TEST_CASE("in a conversation, too, an end soon sees that its question was taken and not answered",
