@@ -6,10 +6,10 @@
 
 namespace splitnic {
 
-/// Whether one frame in four was long of late, as in a stream with offloads. Thread: the core's.
+/// Remembers how many of the last frames were long, as those of a stream with offloads are. Thread: the core's.
 class LongFrames {
  public:
-  /// moved: all frames so far.
+  /// Whether one frame in four was long of late. moved: all frames so far.
   [[nodiscard]] bool prevail(const MovedFrames& moved) {
     of_late_.frames += moved.frames - moved_.frames;
     of_late_.long_frames += moved.long_frames - moved_.long_frames;

@@ -41,7 +41,9 @@ class GroupLan final : public LanEngine, private LanSink {
   /// group, wire: lent, outlive this.
   GroupLan(UnitGroup& group, UnitNumber unit, LanEngine& wire);
 
+  void begin_round(Time now) override { wire_.begin_round(now); }
   std::size_t receive(LanSink& sink, std::size_t budget) override;
+  [[nodiscard]] Time rests_until() const override { return wire_.rests_until(); }
   bool send(std::span<const std::byte> frame) override { return send_unfinished(frame, {}); }
   [[nodiscard]] bool takes_offloads(frame::SegmentKind kind) const override { return wire_.takes_offloads(kind); }
   bool send_unfinished(std::span<const std::byte> frame, const frame::FrameOffload& offload) override;

@@ -86,9 +86,18 @@ std::optional<Error> InterfaceLan::capture() {
   return error;
 }
 
+std::size_t InterfaceLan::receive(LanSink& sink, std::size_t budget) {
+  rests_ = !pause_.is_over(round_);
+  if (rests_ || !is_open() || budget == 0) return 0;
+  const Look found = look(sink, budget);
+  pause_.looked(found.delivered, found.emptied, moved_, round_);
+  rests_ = !pause_.is_over(round_);
+  return found.delivered;
+}
+
 void InterfaceLan::collect_descriptors(std::vector<int>& out) const {
   out.push_back(links_->descriptor());
-  if (is_open()) out.push_back(capture_descriptor());
+  if (is_open() && !rests_) out.push_back(capture_descriptor());
 }
 
 }  // namespace splitnic::iounit

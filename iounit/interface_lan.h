@@ -10,12 +10,14 @@
 
 #include "common/frame/ethernet.h"
 #include "common/frame/software_offload.h"
+#include "common/moved_frames.h"
 #include "common/os/log.h"
 #include "common/os/netlink.h"
 #include "common/os/unique_fd.h"
 #include "common/result.h"
 #include "common/time.h"
 #include "iounit/lan_engine.h"
+#include "iounit/lan_pause.h"
 
 namespace splitnic::iounit {
 
@@ -30,8 +32,14 @@ class InterfaceLan : public LanEngine {
   /// once per batch of frames.
   static constexpr Duration kEventInterval = std::chrono::milliseconds{5};
 
+  /// Where frames come fast, those that follow a look gather for a moment (LanPause).
+  std::size_t receive(LanSink& sink, std::size_t budget) final;
+  void begin_round(Time now) final { round_ = now; }
+  [[nodiscard]] Time rests_until() const final { return pause_.until(); }
   void poll(Time now) final;
-  [[nodiscard]] Time next_deadline() const final { return next_check_; }
+  [[nodiscard]] Time next_deadline() const final {
+    return rests_ ? std::min(next_check_, pause_.until()) : next_check_;
+  }
   [[nodiscard]] bool carrier() const final { return is_open() && link_.carrier; }
   [[nodiscard]] std::uint32_t mtu() const final { return link_.mtu; }
   [[nodiscard]] const LanCounters& counters() const final { return counters_; }
@@ -64,13 +72,24 @@ class InterfaceLan : public LanEngine {
   /// Lets the next poll() check the interface and reopen it: receive or send met an error.
   void check_at_once() { check_at_once_ = true; }
 
+  /// What a look for frames has found.
+  struct Look {
+    std::size_t delivered = 0;
+    bool emptied = false;  ///< and left none
+  };
+  /// Delivers at most `budget` waiting frames; only called while is_open(). Notes those that it delivers (note_moved).
+  virtual Look look(LanSink& sink, std::size_t budget) = 0;
+  /// Frames were received or sent.
+  void note_moved(std::size_t frame_bytes) { moved_.add(frame_bytes); }
+  void note_moved(const MovedFrames& more) { moved_ += more; }
+
   /// Opens the capture; link() is current and up. Errors: one sentence.
   [[nodiscard]] virtual std::optional<Error> open_capture() = 0;
   /// Whether open_capture() opens in this process, and so in the thread's network namespace.
   [[nodiscard]] virtual bool opens_here() const { return true; }
   virtual void close_capture() = 0;
   [[nodiscard]] virtual bool is_open() const = 0;
-  /// Readable when receive() has frames; only called while is_open().
+  /// Readable when look() has frames; only called while is_open().
   [[nodiscard]] virtual int capture_descriptor() const = 0;
   /// Adds the frames that the kernel has dropped since the last call to counters_; only called while is_open().
   virtual void read_kernel_drops() = 0;
@@ -91,6 +110,10 @@ class InterfaceLan : public LanEngine {
   bool absent_ = false;       ///< the engine has logged its loss, but not its return
   std::string last_refusal_;  ///< of open_capture(), logged once
   bool check_at_once_ = false;
+  MovedFrames moved_;
+  LanPause pause_;
+  Time round_{};        ///< of the next receive()
+  bool rests_ = false;  ///< since the last receive()
   Time next_check_{};
   Time next_event_check_{};
 };

@@ -82,9 +82,10 @@ std::size_t IoUnit::poll(Time now) {
   if (now >= policy_due()) follow_policy(SharedPolicy::Age::recent);
   if (now >= pin_again_at_) pin_configured();
   turns_.begin(now, hosts_);
+  lan_.begin_round(now);
   std::size_t work = give_turns(now);
   if (sent_to_lan_) flush_lan();  // before the system call that looks for the LAN's frames
-  if (lan_pause_.is_over(now)) work += look_at_lan(now);
+  work += lan_.receive(*this, kLanFramesPerPoll);
   lan_merger_.flush(towards_hosts_);
   for (AttachedHost* const host : turns_.busy()) {
     host->ask_for_statistics();
@@ -101,12 +102,6 @@ std::size_t IoUnit::poll(Time now) {
     return_memory(now);
   }
   return work;
-}
-
-std::size_t IoUnit::look_at_lan(Time now) {
-  const std::size_t frames = lan_.receive(*this, kLanFramesPerPoll);
-  lan_pause_.looked(frames, frames < kLanFramesPerPoll, moved_, now);
-  return frames;
 }
 
 void IoUnit::accept_hosts(Time now) {
@@ -454,7 +449,7 @@ Time IoUnit::next_deadline() const {
     deadline = std::min(deadline, rests(*host) ? rested : host->next_deadline());
     if (host->down_since() != kNever) deadline = std::min(deadline, host->down_since() + kDownLimit);
   }
-  return lan_pause_.is_over(now_) ? deadline : std::min(deadline, lan_pause_.until());
+  return deadline;
 }
 
 bool IoUnit::prepare_sleep() {
@@ -485,7 +480,7 @@ bool IoUnit::peer_waits_for_core() {
 }
 
 void IoUnit::collect_descriptors(std::vector<int>& out) const {
-  if (lan_pause_.is_over(now_)) lan_.collect_descriptors(out);
+  lan_.collect_descriptors(out);
   bridges_.collect_descriptors(out);
   turns_.collect_descriptors(out);
   for (AttachedHost* const host : turns_.busy()) {

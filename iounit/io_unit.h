@@ -26,7 +26,6 @@
 #include "iounit/group_lan.h"
 #include "iounit/host_turns.h"
 #include "iounit/lan_engine.h"
-#include "iounit/lan_pause.h"
 #include "iounit/policy.h"
 #include "messaging/session_counters.h"
 
@@ -127,6 +126,8 @@ class IoUnit final : private LanSink, public AttachedHostOwner {
   [[nodiscard]] bool peer_waits_for_core();
   /// Frames that came from hosts and from the LAN.
   [[nodiscard]] const MovedFrames& moved() const { return moved_; }
+  /// LanEngine::rests_until().
+  [[nodiscard]] Time rests_until() const { return lan_.rests_until(); }
   void collect_descriptors(std::vector<int>& out) const;
 
   /// Starts an orderly end of every host's session. Call poll() until finished(), or until the caller's time limit.
@@ -185,8 +186,6 @@ class IoUnit final : private LanSink, public AttachedHostOwner {
 
   // io_unit_turns.cpp
   std::size_t give_turns(Time now);
-  /// Takes frames that wait in the LAN; returns how many.
-  std::size_t look_at_lan(Time now);
   std::size_t give_turn(AttachedHost& host, Time now);
   void flush_lan();
   void eject(AttachedHost& host, Time now);
@@ -341,7 +340,6 @@ class IoUnit final : private LanSink, public AttachedHostOwner {
   bool stopping_ = false;
   IoUnitCounters counters_;
   MovedFrames moved_;
-  LanPause lan_pause_;
   messaging::SessionTotals departed_;
 };
 

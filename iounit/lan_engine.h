@@ -66,8 +66,13 @@ class LanEngine {
  public:
   virtual ~LanEngine() = default;
 
-  /// Delivers at most `budget` waiting frames to `sink`; returns how many. Never blocks.
+  /// The time of the receive() that comes next.
+  virtual void begin_round(Time /*now*/) {}
+  /// Delivers at most `budget` waiting frames to `sink`; returns how many. Never blocks. It may leave frames where they
+  /// are until rests_until(), and then watches for no more of them.
   virtual std::size_t receive(LanSink& sink, std::size_t budget) = 0;
+  /// In the past: the engine leaves no frames where they are.
+  [[nodiscard]] virtual Time rests_until() const { return {}; }
   /// Sends one frame of at least 14 bytes; the engine pads it if the medium requires more. False: refused, counted. An
   /// engine that collects frames until flush() counts those that the interface refuses then under tx_errors and
   /// tx_lost.

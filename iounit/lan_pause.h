@@ -9,10 +9,11 @@
 
 namespace splitnic::iounit {
 
-/// When a unit looks at its LAN. Where frames come fast, each look finds several; the next ones then gather for a
-/// moment, so that one look, one doorbell and one wake-up of a host serve more of them, and more of them are merged. On
-/// a small machine the hosts get the time that many looks for few frames would take. A conversation, whose frames come
-/// one by one, has no pauses, nor has a stream of long frames, each of which was many. Thread: the unit's.
+/// When an engine looks for frames of its interface. Where they come fast, each look finds several. Those that follow
+/// then gather for a moment: one look, one doorbell and one wake-up of a host serve more of them, and more of them are
+/// merged. On a small machine the hosts get the time that many looks for few frames would take. Where few come at a
+/// time, as in a conversation, there are no pauses. A stream of long frames has none either: each of them carries many
+/// segments. Thread: the engine's.
 class LanPause {
  public:
   static constexpr Duration kPause = std::chrono::microseconds(50);
@@ -22,10 +23,11 @@ class LanPause {
   [[nodiscard]] bool is_over(Time now) const { return now >= until_; }
   /// Of the last pause.
   [[nodiscard]] Time until() const { return until_; }
-  /// A look has found so many frames. emptied: and left none. moved: all frames so far.
+  /// A look has found so many frames. emptied: and left none. moved: all frames of the interface so far, both ways.
   void looked(std::size_t frames, bool emptied, const MovedFrames& moved, Time now) {
     const bool pauses = frames >= kSeveral && emptied;
-    if (pauses && !long_frames_.prevail(moved)) until_ = now + kPause;
+    const bool long_ones = frames != 0 && long_frames_.prevail(moved);
+    if (pauses && !long_ones) until_ = now + kPause;
   }
 
  private:

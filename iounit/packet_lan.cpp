@@ -137,15 +137,18 @@ std::optional<Error> PacketLan::open_capture() {
   return std::nullopt;
 }
 
-std::size_t PacketLan::receive(LanSink& sink, std::size_t budget) {
-  std::size_t delivered = 0;
+InterfaceLan::Look PacketLan::look(LanSink& sink, std::size_t budget) {
+  Look found;
   std::size_t bytes = 0;
   for (std::size_t taken = 0; is_open() && taken < budget;) {
     if (expects_long_frames_) {
       const Placed placed = receive_placed(sink, bytes);
-      if (placed == Placed::nothing_waits) break;
+      if (placed == Placed::nothing_waits) {
+        found.emptied = true;
+        break;
+      }
       if (placed == Placed::yes) {
-        ++delivered;
+        ++found.delivered;
         ++taken;
         if (bytes > kReceiveBytes) break;
         continue;
@@ -162,17 +165,19 @@ std::size_t PacketLan::receive(LanSink& sink, std::size_t budget) {
     }
     if (got < 0) {
       if (errno != EAGAIN && errno != EINTR) check_at_once();
+      found.emptied = errno == EAGAIN;
       break;
     }
     for (std::size_t slot = 0; slot < static_cast<std::size_t>(got); ++slot) {
       bytes += receiver_->messages[slot].msg_len;
       expects_long_frames_ = receiver_->messages[slot].msg_len > kLongFrameBytes;
-      deliver(slot, sink, delivered);
+      deliver(slot, sink, found.delivered);
     }
     taken += static_cast<std::size_t>(got);
-    if (static_cast<std::size_t>(got) < wanted || bytes > kReceiveBytes) break;
+    found.emptied = static_cast<std::size_t>(got) < wanted;
+    if (found.emptied || bytes > kReceiveBytes) break;
   }
-  return delivered;
+  return found;
 }
 
 /// Looks at the next frame's head first: it says whose memory the rest may be read to. That costs a system call, and
@@ -208,6 +213,7 @@ PacketLan::Placed PacketLan::receive_placed(LanSink& sink, std::size_t& bytes) {
   }
   bytes += frame_bytes;
   ++counters_.rx_frames;
+  note_moved(frame_bytes);
   sink.on_placed_frame(frame, kHeadBytes, *offload);
   return Placed::yes;
 }
@@ -231,6 +237,7 @@ void PacketLan::deliver(std::size_t slot, LanSink& sink, std::size_t& delivered)
   }
   ++counters_.rx_frames;
   ++delivered;
+  note_moved(frame.size());
   if (offload) {
     sink.on_lan_frame(frame, *offload);
   } else {
@@ -254,6 +261,7 @@ bool PacketLan::send_unfinished(std::span<const std::byte> frame, const FrameOff
   const VirtioNetHeader header = frame::make_virtio_net_header(offload);
   if (!batch_.has_room(sizeof header + frame.size())) flush();
   batch_.add(bytes_of(header), frame);
+  note_moved(frame.size());
   return true;
 }
 
@@ -264,6 +272,7 @@ bool PacketLan::send_gathered(std::span<const std::byte> head, std::span<const i
   if (!may_send(head, frame_bytes, offload)) return false;
   const VirtioNetHeader header = frame::make_virtio_net_header(offload);
   if (!batch_.has_room(sizeof header)) flush();
+  note_moved(frame_bytes);
   batch_.refer(bytes_of(header), head, payload);
   flush();
   return true;

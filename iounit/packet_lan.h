@@ -44,7 +44,6 @@ class PacketLan final : public InterfaceLan {
   [[nodiscard]] static Result<std::unique_ptr<PacketLan>> open(const PacketOptions& options, Time now, os::Log& log);
   ~PacketLan() override;
 
-  std::size_t receive(LanSink& sink, std::size_t budget) override;
   bool send(std::span<const std::byte> frame) override { return send_unfinished(frame, {}); }
   [[nodiscard]] bool takes_offloads(frame::SegmentKind kind) const override {
     return kind != frame::SegmentKind::udp || !refuses_udp_segments_;
@@ -67,6 +66,7 @@ class PacketLan final : public InterfaceLan {
   struct Receiver;
 
   PacketLan(const PacketOptions& options, os::Log& log);
+  Look look(LanSink& sink, std::size_t budget) override;
   [[nodiscard]] std::optional<Error> open_capture() override;
   [[nodiscard]] bool opens_here() const override { return opens_here_; }
   void close_capture() override { socket_ = {}; }

@@ -19,7 +19,7 @@ constexpr int kLeastSlotBytes = 128;
 struct Taker {
   LanSink* sink;
   LanCounters* counters;
-  std::size_t handed = 0;
+  MovedFrames moved{};
 };
 
 void take(u_char* user, const pcap_pkthdr* header, const u_char* bytes) {
@@ -29,7 +29,7 @@ void take(u_char* user, const pcap_pkthdr* header, const u_char* bytes) {
     return;
   }
   ++taker.counters->rx_frames;
-  ++taker.handed;
+  taker.moved.add(header->caplen);
   taker.sink->on_lan_frame(std::as_bytes(std::span(bytes, header->caplen)));
 }
 
@@ -122,13 +122,13 @@ bool PcapLan::has_socket_error() const {
   return ::getsockopt(Libpcap::get().fileno(capture_.get()), SOL_SOCKET, SO_ERROR, &error, &bytes) == 0 && error != 0;
 }
 
-std::size_t PcapLan::receive(LanSink& sink, std::size_t budget) {
-  if (!is_open() || budget == 0) return 0;
+InterfaceLan::Look PcapLan::look(LanSink& sink, std::size_t budget) {
   Taker taker{&sink, &counters_};
   const int result =
       Libpcap::get().dispatch(capture_.get(), static_cast<int>(budget), take, reinterpret_cast<u_char*>(&taker));
   if (result < 0 || (result == 0 && move_ && has_socket_error())) check_at_once();
-  return taker.handed;
+  note_moved(taker.moved);
+  return {static_cast<std::size_t>(taker.moved.frames), result < static_cast<int>(budget)};
 }
 
 bool PcapLan::send(std::span<const std::byte> frame) {
@@ -139,6 +139,7 @@ bool PcapLan::send(std::span<const std::byte> frame) {
   }
   if (!batch_.has_room(frame.size())) flush();
   batch_.add({}, frame);
+  note_moved(frame.size());
   return true;
 }
 

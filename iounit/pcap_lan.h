@@ -40,7 +40,6 @@ class PcapLan final : public InterfaceLan {
   [[nodiscard]] static Result<std::unique_ptr<PcapLan>> open(const PcapOptions& options, Time now, os::Log& log);
   ~PcapLan() override;
 
-  std::size_t receive(LanSink& sink, std::size_t budget) override;
   bool send(std::span<const std::byte> frame) override;
   void flush() override;
   /// Errors: there is no capture yet, because the interface is down.
@@ -54,6 +53,7 @@ class PcapLan final : public InterfaceLan {
 
   PcapLan(const PcapOptions& options, os::Log& log)
       : InterfaceLan(options.interface, log), ring_bytes_(options.ring_bytes) {}
+  Look look(LanSink& sink, std::size_t budget) override;
   [[nodiscard]] std::optional<Error> open_capture() override;
   [[nodiscard]] std::optional<Error> move_capture();
   [[nodiscard]] bool opens_here() const override { return !move_; }

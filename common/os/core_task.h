@@ -24,6 +24,10 @@ class CoreTask final : public Task {
   void disarm() override { core_.disarm(); }
   [[nodiscard]] bool peer_waits_for_core() override { return core_.peer_waits_for_core(); }
   [[nodiscard]] MovedFrames moved() const override { return core_.moved(); }
+  [[nodiscard]] Time rests_until() const override {
+    if constexpr (requires { core_.rests_until(); }) return core_.rests_until();
+    return {};
+  }
   [[nodiscard]] Time next_deadline() const override { return core_.next_deadline(); }
   void collect_descriptors(std::vector<int>& out) const override { core_.collect_descriptors(out); }
 

@@ -189,8 +189,13 @@ void EventLoop::idle(Time now) {
 void EventLoop::begin_idle(Time now) {
   idle_since_ = now;
   MovedFrames moved;
-  for (const Task* task : tasks_) moved += task->moved();
+  rests_until_ = Time{};
+  for (const Task* task : tasks_) {
+    moved += task->moved();
+    rests_until_ = std::max(rests_until_, task->rests_until());
+  }
   spin_for_ = spin_.begin_pause(now, moved);
+  if (now < rests_until_) spin_for_ = Duration(0);
   if (!leave_core_ || !step_aside_.begin_pause(now, now - busy_since_, peer_waits_for_core())) return;
   // Only the loop's thread counts.
   if (leave_core_()) cores_left_.store(cores_left_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
@@ -199,7 +204,10 @@ void EventLoop::begin_idle(Time now) {
 void EventLoop::end_idle(Time now) {
   busy_since_ = now;
   if (const auto since = std::exchange(spins_since_, std::nullopt)) paid_.add(now - *since);
-  spin_.end_pause(now - *std::exchange(idle_since_, std::nullopt));
+  const Time since = *std::exchange(idle_since_, std::nullopt);
+  // The end of a rest was known beforehand: it says nothing about when work comes.
+  const bool rested = since < rests_until_ && rests_until_ <= now;
+  if (!rested) spin_.end_pause(now - since);
 }
 
 void EventLoop::Spins::add(Duration time) {

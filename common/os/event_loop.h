@@ -36,6 +36,9 @@ class Task {
   [[nodiscard]] virtual bool peer_waits_for_core() { return false; }
   /// What poll() has moved since the start.
   [[nodiscard]] virtual MovedFrames moved() const { return {}; }
+  /// Until then the task leaves work where it is, so that more of it gathers, and spinning for that would be in vain.
+  /// In the past: it does not.
+  [[nodiscard]] virtual Time rests_until() const { return {}; }
   /// The time at which poll must run again even if nothing happens. It is in the past only while poll has work.
   [[nodiscard]] virtual Time next_deadline() const = 0;
   /// Appends the descriptors that are readable when there is work. The loop calls it before each sleep; the descriptors
@@ -125,6 +128,7 @@ class EventLoop {
   AdaptiveSpin spin_;
   std::optional<Time> idle_since_;
   Duration spin_for_{};  // at the beginning of this pause
+  Time rests_until_{};   // likewise, of the tasks
   std::optional<Time> spins_since_;
   Spins paid_;
   Spins in_vain_;

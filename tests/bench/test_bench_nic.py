@@ -99,10 +99,10 @@ class BenchNic(unittest.TestCase):
         self.assertLessEqual(measured, {(name, contender) for name in ("udp_to_host", "udp_to_host_lost")
                                         for contender in ("split", "bridge")})
         self.assertTrue(measured or report["moved"] >= 3 * len(CONTENDERS))
-        for wrong in (("--rows", "udp"), ("--contenders", "split")):
+        for wrong in (("--rows", "udp"), ("--contenders", "split"), ("--svg", "nic.svg", "--contenders", "forwarder")):
             done = bench(*wrong)
             self.assertEqual((done.returncode, done.stdout), (2, ""))
-            self.assertIn(wrong[1], done.stderr)
+            self.assertIn(wrong[-2], done.stderr)
 
     def test_a_picture_that_cannot_be_written_is_an_error_at_once(self):
         done = bench("--svg", "/nowhere/nic.svg")

@@ -51,6 +51,16 @@ TEST_CASE("a core as a task answers what the core answers", "[common][os]") {
   CHECK(descriptors == std::vector<int>{5, 11});
 }
 
+TEST_CASE("a core as a task rests as long as the core says, if it does", "[common][os]") {
+  struct RestingCore : ScriptedCore {
+    [[nodiscard]] Time rests_until() const { return Time{std::chrono::seconds(3)}; }
+  };
+  RestingCore resting;
+  CHECK(CoreTask(resting).rests_until() == Time{std::chrono::seconds(3)});
+  ScriptedCore other;
+  CHECK(CoreTask(other).rests_until() == Time{});
+}
+
 TEST_CASE("a core is polled until it has shut down, or the patience ends", "[common][os]") {
   ScriptedCore core;
   core.polls_until_finished = 2;

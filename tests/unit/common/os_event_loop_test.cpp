@@ -29,6 +29,7 @@ struct ScriptedTask final : Task {
   std::vector<int> descriptors;
   bool peer_waits = false;
   MovedFrames frames;
+  Time rests{};
   int prepared = 0;
   int awoken = 0;
 
@@ -37,6 +38,7 @@ struct ScriptedTask final : Task {
   void disarm() override { ++awoken; }
   bool peer_waits_for_core() override { return peer_waits; }
   MovedFrames moved() const override { return frames; }
+  Time rests_until() const override { return rests; }
   Time next_deadline() const override { return deadline(); }
   void collect_descriptors(std::vector<int>& out) const override {
     out.insert(out.end(), descriptors.begin(), descriptors.end());
@@ -354,6 +356,37 @@ TEST_CASE("the loop does not look on while its tasks move long frames", "[common
   CHECK(looks_on(task));
   task.frames = {.frames = 10, .long_frames = 5};
   CHECK_FALSE(looks_on(task));
+}
+
+TEST_CASE("the loop does not look on while a task rests", "[common][event_loop]") {
+  ScriptedTask task;
+  task.rests = kNever;
+  CHECK_FALSE(looks_on(task));
+}
+
+TEST_CASE("a rest, whose end was known beforehand, does not make the loop look on later", "[common][event_loop]") {
+  ScriptedTask task;
+  EventLoop loop({.spin_max = 10s, .handle_signals = false});
+  Time end{};
+  int polls_after = 0;
+  task.on_poll = [&](Time now) -> std::size_t {
+    if (end == Time{}) {
+      task.rests = end = now + 100us;
+      return 1;
+    }
+    if (now < end) return 0;
+    if (++polls_after == 1) return 1;
+    if (polls_after == 100) loop.stop();
+    return 0;
+  };
+  task.on_prepare = [&] {
+    if (polls_after > 1) loop.stop();
+    return true;
+  };
+  task.deadline = [] { return Time{}; };
+  loop.add(task);
+  loop.run();
+  CHECK(polls_after < 10);
 }
 
 TEST_CASE("a loop whose peer waits for its core leaves it, if it may spin", "[common][event_loop]") {

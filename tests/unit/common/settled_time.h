@@ -19,13 +19,11 @@ class SettledTime {
   [[nodiscard]] Time now() const { return now_; }
   /// One poll of everybody, without time going by. Returns how much was done.
   virtual std::size_t step() = 0;
-  /// Until nobody has anything to do at this time, or leaves it for a moment.
+  /// Until nobody has anything to do at this time.
   void settle() {
     for (unsigned idle = 0, rounds = 0; idle < 4; ++rounds) {
       SPLITNIC_CHECK_OP(rounds, <, 10000U);
-      const bool done = step() == 0;
-      idle = done && quiet() ? idle + 1 : 0;
-      if (done && !quiet()) pass(std::chrono::microseconds(10));
+      idle = step() == 0 && quiet() ? idle + 1 : 0;
     }
   }
   /// Time goes by while nobody polls.

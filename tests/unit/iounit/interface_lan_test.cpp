@@ -83,7 +83,7 @@ bool send_at_once(LanEngine& lan, const Frame& frame) {
 
 std::vector<Frame> received(LanEngine& lan) {
   CollectedFrames sink;
-  while (lan.receive(sink, 16) != 0) {
+  while (take(lan, sink, 16) != 0) {
   }
   return sink.frames;
 }
@@ -181,10 +181,55 @@ TEMPLATE_TEST_CASE("receive keeps to its budget", "[iounit][lan][privileged]", P
   for (unsigned number = 0; number < 10; ++number) REQUIRE(here->send(frame_of(60, number)));
   here->flush();
   CollectedFrames sink;
-  CHECK(there->receive(sink, 4) == 4);
-  CHECK(there->receive(sink, 0) == 0);
-  CHECK(there->receive(sink, 100) == 6);
-  CHECK(there->receive(sink, 100) == 0);
+  CHECK(take(*there, sink, 4) == 4);
+  CHECK(take(*there, sink, 0) == 0);
+  CHECK(take(*there, sink, 100) == 6);
+  CHECK(take(*there, sink, 100) == 0);
+}
+
+TEMPLATE_TEST_CASE("frames that come fast gather for a moment, and the engine watches for no more of them",
+                   "[iounit][lan][privileged]", PcapLan, PacketLan) {
+  const TestNamespace inside;
+  if (!inside) return;
+  make_pair();
+  const auto here = opened<TestType>("lan0");
+  const auto there = opened<TestType>("lan1");
+  CollectedFrames sink;
+  Time now = kStart + 1h;
+  const auto send = [&](std::size_t count) {
+    for (std::size_t i = 0; i < count; ++i) REQUIRE(here->send(frame_of(60, static_cast<unsigned>(i))));
+    here->flush();
+  };
+  const auto receive = [&](std::size_t most) {
+    there->begin_round(now);
+    return there->receive(sink, most);
+  };
+  const std::size_t watched = testing::descriptors_of(*there).size();
+  there->poll(now);
+  REQUIRE(there->next_deadline() > now + LanPause::kPause);
+  // Few at a time are taken at once.
+  for (std::size_t count = 1; count != LanPause::kSeveral; ++count) {
+    send(count);
+    CHECK(receive(64) == count);
+    CHECK(there->rests_until() <= now);
+    CHECK(testing::descriptors_of(*there).size() == watched);
+  }
+  // So is what a look has left.
+  send(LanPause::kSeveral + 1);
+  CHECK(receive(LanPause::kSeveral) == LanPause::kSeveral);
+  CHECK(receive(64) == 1);
+  send(LanPause::kSeveral);
+  CHECK(receive(64) == LanPause::kSeveral);
+  CHECK(there->rests_until() == now + LanPause::kPause);
+  CHECK(there->next_deadline() == there->rests_until());
+  CHECK(testing::descriptors_of(*there).size() == watched - 1);
+  send(1);
+  now += LanPause::kPause - 1ns;
+  CHECK(receive(64) == 0);
+  CHECK(testing::descriptors_of(*there).size() == watched - 1);
+  now += 1ns;
+  CHECK(receive(64) == 1);
+  CHECK(testing::descriptors_of(*there).size() == watched);
 }
 
 TEMPLATE_TEST_CASE("what the machine itself sends through the interface is not received", "[iounit][lan][privileged]",

@@ -107,7 +107,7 @@ std::vector<Frame> send_super_frames(PacketLan& lan, std::initializer_list<std::
 std::pair<Frame, frame::FrameOffload> received_one(PacketLan& lan) {
   REQUIRE(readable({testing::descriptors_of(lan).back()}, 5s));
   CollectedFrames sink;
-  lan.receive(sink, 16);
+  take(lan, sink, 16);
   REQUIRE(sink.frames.size() == 1);
   REQUIRE(sink.offloads.size() == 1);
   return {sink.frames[0], sink.offloads[0]};
@@ -186,7 +186,7 @@ TEST_CASE("frames that are sent wait for the flush, unless the batch is full", "
   };
   const auto all_received = [&] {
     CollectedFrames sink;
-    while (there->receive(sink, 1000) != 0) {
+    while (take(*there, sink, 1000) != 0) {
     }
     return sink.frames;
   };
@@ -255,7 +255,7 @@ TEST_CASE("long frames are sent from where they lie, in their order and before t
   const std::vector<Frame> sent = send_super_frames(*here, {3000, 40000, 60000, 20, 16330, 16331});
   CHECK(here->counters().tx_frames == sent.size());
   CollectedFrames sink;
-  while (there->receive(sink, 100) != 0) {
+  while (take(*there, sink, 100) != 0) {
   }
   CHECK(sink.frames == sent);
 }
@@ -306,7 +306,7 @@ TEST_CASE("long frames that follow a long one are read to where the sink wants t
   const std::vector<Frame> sent = send_super_frames(*here, {20000, 40000, 60000, 50000, 20, 30, 33000, 34000, 64000});
   Placing sink;
   while (sink.frames.size() < sent.size() && readable({testing::descriptors_of(*there).back()}, 5s)) {
-    there->receive(sink, 1);
+    take(*there, sink, 1);
   }
   CHECK(sink.frames == sent);
   for (std::size_t number = 0; number < sink.offloads.size(); ++number) {
@@ -393,7 +393,7 @@ TEST_CASE("a frame whose segmentation no virtio-net header describes is dropped 
   }
   CollectedFrames sink;
   while (lan->counters().rx_undescribed < others.size() && readable({testing::descriptors_of(*lan).back()}, 5s)) {
-    lan->receive(sink, 16);
+    take(*lan, sink, 16);
   }
   CHECK(sink.frames == others);
   CHECK(lan->counters().rx_undescribed == others.size());
@@ -407,12 +407,12 @@ TEST_CASE("a frame whose segmentation no virtio-net header describes is dropped 
   const auto longer = splitnic::test::tcp_frame({}, {}, splitnic::test::pattern(20000), splitnic::test::Fill::partial);
   tap.arrives(longer, frame::make_virtio_net_header({true, 34, 16, frame::SegmentKind::tcp_v4, 1460, 54}));
   tap.arrives(datagram, fragments);
-  CHECK(lan->receive(sink, 16) == 1);
+  CHECK(take(*lan, sink, 16) == 1);
   tap.arrives(longer, frame::make_virtio_net_header({true, 34, 16, frame::SegmentKind::tcp_v4, 1460, 54}));
-  CHECK(lan->receive(sink, 16) == 1);
+  CHECK(take(*lan, sink, 16) == 1);
   CHECK(lan->counters().rx_undescribed == others.size() + 1);
   tap.arrives(datagram, fragments);
-  CHECK(lan->receive(sink, 16) == 0);
+  CHECK(take(*lan, sink, 16) == 0);
   CHECK(lan->counters().rx_undescribed == others.size() + 2);
 }
 
@@ -430,7 +430,7 @@ TEST_CASE("a frame that the kernel can't describe costs no frame that is sent ne
     tap.arrives(frame_of(60, 1), {});
     tap.arrives(datagram, fragments);
     REQUIRE(readable({testing::descriptors_of(*lan).back()}, 5s));
-    REQUIRE(lan->receive(sink, 16) == 1);
+    REQUIRE(take(*lan, sink, 16) == 1);
   };
   error_waits();
   REQUIRE(lan->send(frame_of(60, 2)));
@@ -467,7 +467,7 @@ TEST_CASE("a frame longer than the longest is dropped, and the log says once how
     const std::uint64_t before = lan->counters().rx_truncated + lan->counters().rx_frames;
     while (lan->counters().rx_truncated + lan->counters().rx_frames == before) {
       REQUIRE(readable({testing::descriptors_of(*lan).back()}, 5s));
-      lan->receive(sink, 1);
+      take(*lan, sink, 1);
     }
   };
   arrives(65000);

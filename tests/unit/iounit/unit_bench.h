@@ -66,7 +66,6 @@ class MemoryLan final : public LanEngine {
   bool reads_apart = false;    ///< it asks where to put the payload of long frames, and sends frames in parts
   std::size_t sent_apart = 0;  ///< of `sent`: in parts
   std::size_t read_apart = 0;  ///< of `arriving`: to where the unit wanted them
-  int descriptor = -1;         ///< that the unit watches; -1: none
 
   std::size_t receive(LanSink& sink, std::size_t budget) override {
     if (before_receive) before_receive();
@@ -121,9 +120,7 @@ class MemoryLan final : public LanEngine {
   [[nodiscard]] std::uint32_t mtu() const override { return lan_mtu; }
   void on_sessions(std::size_t count, Time) override { sessions.push_back(count); }
   [[nodiscard]] const LanCounters& counters() const override { return counters_; }
-  void collect_descriptors(std::vector<int>& out) const override {
-    if (descriptor >= 0) out.push_back(descriptor);
-  }
+  void collect_descriptors(std::vector<int>&) const override {}
   [[nodiscard]] std::string name() const override { return "memory"; }
 
  private:
