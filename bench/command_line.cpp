@@ -153,7 +153,7 @@ int run_command_line(int argc, const char* const* argv) {
   if (asked.nic.quick) make_quick(*app.get_subcommand("nic"), asked.nic);
   const bool several_hosts = asked.nic.rows.empty() || app.get_subcommand("nic")->count("--idle-hosts") != 0;
   if (!several_hosts) asked.nic.idle_hosts = 0;
-  if (!asked.nic.svg.empty() && !names(asked.nic.contenders, "bridge"))
+  if (!asked.nic.svg.empty() && !asked_for(asked.nic.contenders, "bridge"))
     throw UsageError{"--svg draws the contenders beside the kernel's bridge: --contenders must name it"};
   if (app.got_subcommand("nic")) return run_nic_command(asked.nic);
   if (app.got_subcommand("verbs")) return run_verbs_command(asked.verbs);

@@ -26,7 +26,7 @@ struct NicCommand {
   std::vector<std::string> contenders;  ///< contender_names(), beside the split driver; empty: all
 };
 /// Whether such a list names it.
-[[nodiscard]] inline bool names(const std::vector<std::string>& list, std::string_view name) {
+[[nodiscard]] inline bool asked_for(const std::vector<std::string>& list, std::string_view name) {
   return list.empty() || std::ranges::find(list, name) != list.end();
 }
 

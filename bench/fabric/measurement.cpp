@@ -75,13 +75,13 @@ Result<Plan> plan_of(const FabricCommand& command) {
   std::sort(sizes.begin(), sizes.end());
   sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
   Plan plan;
-  plan.tables = names(command.operations, kTables);
-  plan.peers = names(command.operations, kPeers);
+  plan.tables = asked_for(command.operations, kTables);
+  plan.peers = asked_for(command.operations, kPeers);
   for (const Quantity quantity : {Quantity::latency, Quantity::rate}) {
     for (const Verb verb : kVerbs) {
       // Datagrams have no flow control: many of them at once would measure losses.
       if (verb == Verb::datagram && quantity == Quantity::rate) continue;
-      if (!names(command.operations, to_string(verb))) continue;
+      if (!asked_for(command.operations, to_string(verb))) continue;
       add(plan.measurements, quantity, verb, verb == Verb::datagram ? in_one_cell(sizes, command.cell_bytes) : sizes);
     }
   }

@@ -99,7 +99,7 @@ Result<void> alternate(Laboratory& laboratory, LineGauge& gauge, const NicComman
       fmt::print(stderr, "run {} of {}, {}\n", run, report.runs, to_string(condition));
       for (const Contestant& contestant : contestants_in(laboratory, program, condition, report)) {
         const bool beside = contestant.contender != Contender::split;
-        if (beside && !names(command.contenders, to_string(contestant.contender))) continue;
+        if (beside && !asked_for(command.contenders, to_string(contestant.contender))) continue;
         auto measured = measure_once(laboratory, gauge, contestant, length, command.rows, report.samples);
         if (!measured && contestant.contender == Contender::testpmd) {
           // What it needs, not every user and machine has.

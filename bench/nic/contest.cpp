@@ -140,7 +140,7 @@ Result<void> measure_running(Laboratory& laboratory, LineGauge& gauge, const Con
   const Route to_lan{laboratory.host_netns(), Laboratory::kHostAddress, laboratory.peer_netns(),
                      Laboratory::kPeerAddress};
   if (!wait_until_reachable(to_lan, monotonic_now() + kStartPatience)) return fail("nothing comes through");
-  const auto named = [&](Metric metric) { return names(rows, facts_of(metric).key); };
+  const auto named = [&](Metric metric) { return asked_for(rows, facts_of(metric).key); };
   for (const Step& step : steps) {
     if (std::ranges::none_of(step.metrics, named)) continue;
     if (auto taken = take(gauge, contestant, step, samples); !taken) return taken;

@@ -111,9 +111,9 @@ struct ChannelAdapter::State {
   std::size_t take_settled(Path& path, VirtualLane lane);
   /// The same, of what is settled to this position of the lane.
   std::size_t complete_settled(Path& path, VirtualLane lane, std::uint64_t settled);
-  /// Before the links are polled: completes what the last turn has left to this one (owes_rest). A link that goes down
-  /// takes with it what the peer has settled.
-  void take_left_completions();
+  /// Before the links are polled: completes what the rings know to be settled, because the last turn has left it to
+  /// this one, or a look before a sleep has found it. A link that goes down takes it with it.
+  void take_known_settled();
   /// The peer is to know that the consumption of this cell acknowledges nothing.
   void refuse_consumed(Path& path, VirtualLane lane, const Cell& cell);
   /// False: there is still something of the kind that the lane has no room for.

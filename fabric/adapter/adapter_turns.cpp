@@ -63,10 +63,13 @@ std::size_t ChannelAdapter::State::complete_settled(Path& path, VirtualLane lane
   return ended;
 }
 
-void ChannelAdapter::State::take_left_completions() {
+void ChannelAdapter::State::take_known_settled() {
   for (Path* path : context.turns.busy()) {
-    for (std::size_t i = 0; path->is_current() && i != kLanes; ++i) {
-      context.done_at_post += take_settled(*path, static_cast<VirtualLane>(i));
+    for (std::size_t i = 0; i != kLanes && path->slots[i] != nullptr; ++i) {
+      const std::uint64_t settled = path->slots[i]->sender.settled();
+      if (settled == path->settled[i] || !path->reports_settled || !path->is_current()) [[likely]]
+        continue;
+      context.done_at_post += complete_settled(*path, static_cast<VirtualLane>(i), settled);
     }
   }
 }
@@ -442,7 +445,7 @@ bool ChannelAdapter::State::start_timers() {
 }
 
 std::size_t ChannelAdapter::poll_links(Time now) {
-  if (state_->owes_rest) state_->take_left_completions();
+  state_->take_known_settled();
   state_->links_polled = now;
   state_->begin_turn(now, true);
   PathTurns& turns = state_->context.turns;

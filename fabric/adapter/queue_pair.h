@@ -503,8 +503,8 @@ struct QueuePair {
   boost::intrusive::set_member_hook<> in_deadlines{};
 
   CompletionQueue* send_cq = nullptr;  ///< of options.send_completions; null: an XRC target
-  CompletionQueue* receive_cq =
-      nullptr;  ///< of receive_completions; null: an XRC target that no message has named a queue to
+  /// Of receive_completions; null: an XRC target that no message has named a queue to.
+  CompletionQueue* receive_cq = nullptr;
 
   [[nodiscard]] bool owes_answers() const { return acknowledgement.wanted || terminate.wanted || !responses.idle(); }
   /// Requests that have not left, or answers that are due.

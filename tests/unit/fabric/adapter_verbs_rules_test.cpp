@@ -240,6 +240,26 @@ TEST_CASE("what a peer took before it hung up has ended well", "[fabric][adapter
   CHECK_FALSE(two.pair.link(0).up());
 }
 
+TEST_CASE("what a look before a sleep has found ends well, also if the peer is gone by then", "[fabric][adapter]") {
+  TwoEndpoints two;
+  ChannelAdapter& adapter = two.end(0).adapter;
+  REQUIRE(two.end(1).receive(1, 0, 64) == Status::ok);
+  REQUIRE(two.end(0).send(2, 0, 8) == Status::ok);
+  static_cast<void>(adapter.take_turn(two.pair.now()));
+  two.pair.advance(microseconds(10));
+  two.end(1).adapter.poll(two.pair.now());
+  two.pair.advance({});
+  REQUIRE_FALSE(adapter.prepare_sleep());
+  adapter.disarm();
+  const Time later = two.pair.now() + microseconds(10);
+  two.pair.bridges().cut();
+  two.pair.bridges().advance(later);
+  CHECK(adapter.take_turn(later).links_changed);
+  const auto done = two.end(0).take();
+  REQUIRE(done.size() == 1);
+  CHECK(done[0].status == CompletionStatus::success);
+}
+
 TEST_CASE("a completion queue that reserves no places fails with the first completion without room, once",
           "[fabric][adapter][overrun]") {
   Overrunning world;
