@@ -23,7 +23,7 @@ TITLES = {"splitnic": "splitnic", "splitnic_reference": "(itself)", "slot_ring":
           "ucx_active_message": "UCX message", "ucx_put": "UCX put", "libfabric": "libfabric", "memif": "DPDK memif",
           "message_queue": "Boost queue"}
 ROWS = ["send_64", "send_8", "send_64_lists", "send_1500", "send_64k", "write_64k_segmented", "immediate_64_lists",
-        "immediate_1500", "write_64k_direct", "write_64_polled", "read_8", "datagram_64",
+        "immediate_1500", "immediate_1500_lists", "write_64k_direct", "write_64_polled", "read_8", "datagram_64",
         "idle_queue_pairs", "idle_paths"]
 PLACEMENTS = ("apart", "neighbours", "sharing")
 FEW_ROWS = "send_64,immediate_1500,write_64k_direct,read_8"
