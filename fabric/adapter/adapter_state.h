@@ -93,6 +93,13 @@ struct ChannelAdapter::State {
   /// Before a post of a caller who answers. A datagram's path is not known yet: most likely it is the one that brought
   /// what it answers.
   void fetch_lines_of_answer(const QueuePair& queue_pair);
+  /// Posts requests from the first on that can leave now, the short way. Returns how many.
+  [[nodiscard]] std::size_t post_at_once(QueuePair& queue_pair, std::span<const WorkRequest> requests);
+  /// As ChannelAdapter::post_send(), from the request at `first` on.
+  [[nodiscard]] Status post_from(QueuePair& queue_pair, std::span<const WorkRequest> requests, std::size_t first,
+                                 std::size_t& posted);
+  /// The same, from the request at `posted` on, which goes the general way.
+  [[nodiscard]] Status post_general(QueuePair& queue_pair, std::span<const WorkRequest> requests, std::size_t& posted);
   void note_empty(Path& path, VirtualLane lane) const;
   std::size_t receive_cells(Path& path, VirtualLane lane);
   /// Takes all that lies in the path's lanes, as polls would.

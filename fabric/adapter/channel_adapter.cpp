@@ -181,24 +181,40 @@ inline void ChannelAdapter::State::fetch_lines_of_answer(const QueuePair& queue_
 }
 
 Status ChannelAdapter::post_send(QueuePair& queue_pair, std::span<const WorkRequest> requests, std::size_t& posted) {
+  State& state = *state_;
   posted = 0;
-  if (state_->habit.expects(state_->context.poll)) state_->fetch_lines_of_answer(queue_pair);
+  if (state.habit.expects(state.context.poll)) state.fetch_lines_of_answer(queue_pair);
   const bool reachable =
-      queue_pair.path == nullptr || state_->follow(*queue_pair.path) || queue_pair.path->link.awaited();
+      queue_pair.path == nullptr || state.follow(*queue_pair.path) || queue_pair.path->link.awaited();
   if (!reachable && !queue_pair.flushes_sends()) return Status::link_down;
-  posted += state_->placer.post(queue_pair, requests);
-  if (posted == requests.size()) return Status::ok;  // nothing is left to do, or to tell the peer
-  // Else a short write would leave in a cell now, and those behind it would wait until that has landed.
-  const auto is_deferred = [&] {
-    return posted != requests.size() && state_->placer.defers(queue_pair, requests[posted]);
-  };
-  if (!is_deferred()) posted += state_->express.post(queue_pair, requests.subspan(posted));
-  if (queue_pair.path != nullptr) state_->context.turns.attend(*queue_pair.path);
-  if (posted == requests.size()) {
-    state_->activate_to_await(queue_pair);
-    return Status::ok;
-  }
-  state_->activate(queue_pair);
+  if (requests.empty()) return Status::ok;
+  if (state.context.options.placements == nullptr) return state.post_from(queue_pair, requests, 0, posted);
+  const std::size_t placed = state.placer.post(queue_pair, requests);
+  posted = placed;
+  if (placed == requests.size()) return Status::ok;  // nothing is left to do, or to tell the peer
+  return state.post_from(queue_pair, requests, placed, posted);
+}
+
+[[gnu::always_inline]] inline Status ChannelAdapter::State::post_from(QueuePair& queue_pair,
+                                                                      std::span<const WorkRequest> requests,
+                                                                      std::size_t first, std::size_t& posted) {
+  posted = first + post_at_once(queue_pair, requests.subspan(first));
+  if (queue_pair.path != nullptr) context.turns.attend(*queue_pair.path);
+  if (posted != requests.size()) [[unlikely]]
+    return post_general(queue_pair, requests, posted);
+  activate_to_await(queue_pair);
+  return Status::ok;
+}
+
+inline std::size_t ChannelAdapter::State::post_at_once(QueuePair& queue_pair, std::span<const WorkRequest> requests) {
+  // A write that is deferred would leave in a cell now, and those behind it would wait until that has landed.
+  const bool none = requests.empty() || placer.defers(queue_pair, requests.front());
+  return none ? 0 : express.post(queue_pair, requests);
+}
+
+Status ChannelAdapter::State::post_general(QueuePair& queue_pair, std::span<const WorkRequest> requests,
+                                           std::size_t& posted) {
+  activate(queue_pair);
   // What a request before it registers, a request may name: so each is carried out before the next is checked.
   const std::size_t at_once = queue_pair.options.memory_requests ? 1 : kPostsAtOnce;
   while (true) {
@@ -206,13 +222,13 @@ Status ChannelAdapter::post_send(QueuePair& queue_pair, std::span<const WorkRequ
     const std::size_t before = posted;
     const std::size_t end = posted + std::min(at_once, requests.size() - posted);
     Status status = Status::ok;
-    while (posted != end && (status = state_->requester.post(queue_pair, requests[posted])) == Status::ok) ++posted;
+    while (posted != end && (status = requester.post(queue_pair, requests[posted])) == Status::ok) ++posted;
     if (posted == before) return status;
-    if (idle) static_cast<void>(state_->requester.pump(queue_pair, kCellsAtPost));
+    if (idle) static_cast<void>(requester.pump(queue_pair, kCellsAtPost));
     // What has left may have made room.
     if (status != Status::ok && status != Status::queue_full) return status;
-    posted += state_->placer.post(queue_pair, requests.subspan(posted));
-    if (!is_deferred()) posted += state_->express.post(queue_pair, requests.subspan(posted));
+    posted += placer.post(queue_pair, requests.subspan(posted));
+    posted += post_at_once(queue_pair, requests.subspan(posted));
     if (posted == requests.size()) return Status::ok;
   }
 }

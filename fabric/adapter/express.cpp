@@ -88,16 +88,18 @@ bool Express::sends_at_once(const QueuePair& queue_pair) const {
 [[gnu::hot, gnu::flatten]] std::size_t Express::post(QueuePair& queue_pair, std::span<const WorkRequest> requests) {
   if (queue_pair.options.datagram) return post_datagrams(queue_pair, requests);
   if (requests.empty() || !sends_at_once(queue_pair)) return 0;
-  const std::size_t posted = may_begin_row(requests.front()) ? post_row(queue_pair, requests) : 0;
-  return posted == requests.size() ? posted : posted + post_others(queue_pair, requests.subspan(posted));
+  if (may_begin_row(requests.front())) return post_row(queue_pair, requests);
+  if (requests.size() == 1 && requests.front().operation == Operation::send)
+    return post_one_long_send(queue_pair, requests);
+  return post_others(queue_pair, requests);
 }
 
-/// The same. Nothing waits before them, and a row ends where they begin.
+/// The same. Nothing waits before them, and no row begins here that has not been tried.
 [[gnu::hot, gnu::flatten, gnu::noinline]] std::size_t Express::post_others(QueuePair& queue_pair,
                                                                            std::span<const WorkRequest> requests) {
   std::size_t posted = store_writes(queue_pair, requests);
   if (posted != 0 && posted != requests.size() && may_begin_row(requests[posted])) {
-    posted += post_row(queue_pair, requests.subspan(posted));
+    return posted + post_row(queue_pair, requests.subspan(posted));
   }
   if (posted != requests.size()) posted += post_slots(queue_pair, requests.subspan(posted));
   if (posted == requests.size()) return posted;
@@ -225,9 +227,7 @@ inline Express::Put Express::put_cell(const QueuePair& queue_pair, SlotLane& slo
 /// Where the write's bytes may be stored now, in the peer window.
 inline WindowPlace Express::granted_place(const QueuePair& queue_pair, const WorkRequest& request,
                                           std::uint32_t bytes) {
-  // As cells_have_landed(); inline data goes in the cell, as there.
-  const bool landed = queue_pair.send.done >= queue_pair.send.cells_to;
-  if (!landed || request.inline_data) return {};
+  if (!queue_pair.send.cells_are_done() || request.inline_data) return {};  // inline data goes in the cell
   return queue_pair.path->claim_direct({queue_pair.number, queue_pair.peer.number}, request.remote, bytes);
 }
 

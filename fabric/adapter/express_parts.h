@@ -23,6 +23,11 @@ namespace splitnic::fabric::express_parts {
   return !request.fence && request.memory == nullptr && request.placed_bytes == 0;
 }
 
+/// The same, and its bytes lie in one piece of memory that the queue need not keep.
+[[nodiscard]] inline bool is_in_one_piece(const WorkRequest& request) {
+  return request.segment_count == 1 && !request.inline_data && is_simple(request);
+}
+
 /// False: the process does not have this memory any more.
 [[nodiscard]] inline bool fill(std::span<std::byte> to, const std::byte* from, StoreHabit& stores) {
   return to.empty() || stores.store(to.data(), from, to.size());
@@ -84,6 +89,15 @@ static_assert(Operation::send == Operation{0} && Operation::send_with_immediate 
 inline void put_extension(std::byte* to, const WorkRequest& request, const OnlyCell& cell, std::uint32_t bytes) {
   if (cell.write) to = append_rdma(to, request.remote, bytes);
   if (cell.immediate) append(to, ImmediateHeader(request.immediate));
+}
+
+inline constexpr auto put_nothing = [](std::byte*) {};
+
+/// The extended headers of a slot that announces a direct write with immediate. bytes: of the message.
+inline constexpr std::size_t kAnnouncementBytes = only_cell(Opcode::write_only_immediate).extension_bytes;
+static_assert(kAnnouncementBytes <= kSlotBodyInFirst);
+inline void put_announcement(std::byte* to, const WorkRequest& request, std::uint32_t bytes) {
+  append(append_rdma(to, request.remote, bytes), ImmediateHeader(request.immediate));
 }
 
 /// The request that is posted now has left whole, in one slot. position: which settles it; 0: an answer does. Returns

@@ -10,12 +10,13 @@
 namespace splitnic::fabric {
 namespace {
 
-using express_parts::append;
-using express_parts::append_rdma;
 using express_parts::fill;
-using express_parts::is_simple;
+using express_parts::is_in_one_piece;
+using express_parts::kAnnouncementBytes;
 using express_parts::note_posted;
 using express_parts::note_taken;
+using express_parts::put_announcement;
+using express_parts::put_nothing;
 
 /// SlotWords::what from the shape on, without the bits that may be either.
 constexpr std::uint64_t kEither = slot_shape::kTwoLines | slot_shape::kSolicited;
@@ -25,11 +26,6 @@ constexpr std::uint64_t what_of(Opcode opcode, unsigned shape) {
 constexpr std::uint64_t kSends = what_of(Opcode::send_only, slot_shape::kAwaited);
 constexpr std::uint64_t kAnnouncements =
     what_of(Opcode::write_only_immediate, slot_shape::kAwaited | slot_shape::kDirect);
-
-constexpr std::size_t kAnnouncementBytes = sizeof(RdmaHeader) + sizeof(ImmediateHeader);
-static_assert(kAnnouncementBytes <= kSlotBodyInFirst);
-
-constexpr auto kPutNothing = [](std::byte*) {};
 
 }  // namespace
 
@@ -52,8 +48,7 @@ template <Operation operation, class Put>
 [[gnu::always_inline]] inline void post_each(Posting& posting, std::span<const WorkRequest> requests,
                                              std::size_t most_bytes, const SendMarks& marks, Put&& put) {
   for (const WorkRequest& request : requests) {
-    const bool may_go =
-        request.operation == operation && request.segment_count == 1 && !request.inline_data && is_simple(request);
+    const bool may_go = request.operation == operation && is_in_one_piece(request);
     const LocalSegment& segment = request.segments[0];
     const std::uint32_t bytes = segment.bytes;
     if (!may_go || bytes > most_bytes) [[unlikely]]
@@ -83,8 +78,7 @@ template <Operation operation>
   const auto lane = static_cast<std::size_t>(queue_pair.options.lane);
   SlotLane* slots = path.slots[lane];
   SendQueue& send = queue_pair.send;
-  // As cells_have_landed().
-  const bool may_go = sends || (path.window != nullptr && send.done >= send.cells_to);
+  const bool may_go = sends || (path.window != nullptr && send.cells_are_done());
   if (slots == nullptr || !may_go) return 0;
   CompletionQueue& completions = *queue_pair.send_cq;
   const std::uint64_t places =
@@ -107,7 +101,7 @@ template <Operation operation>
   if constexpr (sends) {
     const std::size_t most = std::min<std::size_t>(path.cell_payload_bytes, context_.options.max_message_bytes);
     const auto put = [&](const WorkRequest& request, const std::byte* from, std::uint64_t word, std::uint32_t psn) {
-      return posting.row.put(word, posting.to, psn, 0, kPutNothing, from, request.segments[0].bytes) != 0;
+      return posting.row.put(word, posting.to, psn, 0, put_nothing, from, request.segments[0].bytes) != 0;
     };
     express_rows::post_each<operation>(posting, wanted, most, kSentInCells, put);
   } else {
@@ -118,9 +112,7 @@ template <Operation operation>
       if (bytes == 0 || !posting.row.has_room()) return false;
       const WindowPlace at = path.claim_direct(writer, request.remote, bytes);
       if (!at || !fill(path.window->claim(*at, bytes), from, stores)) return false;
-      const auto put_headers = [&](std::byte* to) {
-        append(append_rdma(to, request.remote, bytes), ImmediateHeader(request.immediate));
-      };
+      const auto put_headers = [&](std::byte* to) { put_announcement(to, request, bytes); };
       return posting.row.put(word, posting.to, psn, kAnnouncementBytes, put_headers, nullptr, 0) != 0;
     };
     express_rows::post_each<operation>(posting, wanted, context_.options.max_message_bytes, kSentDirectly, put);
@@ -140,12 +132,14 @@ template <Operation operation>
 
 [[gnu::hot, gnu::flatten, gnu::noinline]] std::size_t Express::post_send_row(QueuePair& queue_pair,
                                                                              std::span<const WorkRequest> requests) {
-  return post_row_of<Operation::send>(queue_pair, requests);
+  const std::size_t posted = post_row_of<Operation::send>(queue_pair, requests);
+  return posted == requests.size() ? posted : posted + post_others(queue_pair, requests.subspan(posted));
 }
 
 [[gnu::hot, gnu::flatten, gnu::noinline]] std::size_t Express::post_immediate_row(
     QueuePair& queue_pair, std::span<const WorkRequest> requests) {
-  return post_row_of<Operation::rdma_write_with_immediate>(queue_pair, requests);
+  const std::size_t posted = post_row_of<Operation::rdma_write_with_immediate>(queue_pair, requests);
+  return posted == requests.size() ? posted : posted + post_others(queue_pair, requests.subspan(posted));
 }
 
 /// Takes the lane's oldest slots, as long as they are sends whose bytes lie in their lines, or announce direct writes,

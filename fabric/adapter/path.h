@@ -13,6 +13,7 @@
 #include "fabric/adapter/drains.h"
 #include "fabric/adapter/fetch_habit.h"
 #include "fabric/adapter/look_habit.h"
+#include "fabric/adapter/ring.h"
 #include "fabric/adapter/tail_habit.h"
 #include "fabric/adapter/work.h"
 #include "fabric/ids.h"
@@ -39,18 +40,18 @@ class AwaitedPositions {
  public:
   /// An epoch has begun. lines: of the lane's ring, a power of two; 0: the lane has none, and nothing is noted.
   void start(std::size_t lines) {
-    runs_.assign(std::max<std::size_t>(lines, 1), Run{});
+    runs_ = Ring<Run>(lines);
     kept_ = lines != 0;
     noted_ = taken_ = lost_to_ = 0;
   }
   [[nodiscard]] bool kept() const { return kept_; }
   /// sender awaits that the lane is settled to this position, which is beyond those noted before. While kept().
   void note(std::uint64_t position, QpNumber sender) {
-    Run& newest = run(noted_ - 1);
+    Run& newest = runs_[noted_ - 1];
     if (newest.sender == sender.value && noted_ != taken_) {
       newest.position = static_cast<std::uint32_t>(position);
-    } else if (noted_ - taken_ != runs_.size()) [[likely]] {
-      run(noted_++) = {static_cast<std::uint32_t>(position), sender.value};
+    } else if (noted_ - taken_ != runs_.capacity()) [[likely]] {
+      runs_[noted_++] = {static_cast<std::uint32_t>(position), sender.value};
     } else {
       lost_to_ = position;
     }
@@ -60,7 +61,7 @@ class AwaitedPositions {
   template <class Take>
   [[nodiscard]] bool take(std::uint64_t settled, Take&& take) {
     while (taken_ != noted_) {
-      const Run& oldest = run(taken_);
+      const Run& oldest = runs_[taken_];
       take(QpNumber{oldest.sender});
       if (static_cast<std::int32_t>(static_cast<std::uint32_t>(settled) - oldest.position) < 0) break;
       ++taken_;
@@ -76,9 +77,8 @@ class AwaitedPositions {
     std::uint32_t position = 0;  // of the last, its low bits
     std::uint32_t sender = 0;
   };
-  [[nodiscard]] Run& run(std::uint64_t number) { return runs_[number & (runs_.size() - 1)]; }
 
-  std::vector<Run> runs_ = std::vector<Run>(1);
+  Ring<Run> runs_{1};
   bool kept_ = false;
   std::uint64_t noted_ = 0;
   std::uint64_t taken_ = 0;

@@ -22,12 +22,6 @@ void PathTurns::remove(Path& path) {
   std::erase(looks_, &path);
 }
 
-void PathTurns::attend(Path& path) {
-  path.turn.attended = true;
-  path.turn.announced = false;
-  if (!path.turn.busy) join(path);
-}
-
 /// While this end sleeps, its busy links stay armed, too, and rearm() looks after them.
 void PathTurns::join(Path& path) {
   path.turn.busy = true;

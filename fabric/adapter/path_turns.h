@@ -7,10 +7,9 @@
 
 #include "common/time.h"
 #include "fabric/adapter/channel_adapter.h"
+#include "fabric/adapter/path.h"
 
 namespace splitnic::fabric {
-
-struct Path;
 
 /// Which paths a poll looks at, and which links are armed. So neither polls nor sleeps do work for paths where nothing
 /// happens.
@@ -44,7 +43,12 @@ class PathTurns {
   void add(Path& path);
   void remove(Path& path);
   /// Something has happened, or is about to: the next polls look at the path.
-  void attend(Path& path);
+  void attend(Path& path) {
+    path.turn.attended = true;
+    path.turn.announced = false;
+    if (!path.turn.busy) [[unlikely]]
+      join(path);
+  }
   /// A poll begins. all: every path, by number - 1; null: none. arm: links of paths that become idle.
   void begin(Time now, std::span<const std::unique_ptr<Path>> all, bool arm);
   /// Grows, also while somebody walks it: by index.

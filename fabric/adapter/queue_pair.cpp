@@ -155,7 +155,7 @@ bool fits_packet(std::uint32_t bytes, const QueuePair& queue_pair) {
 
 bool cells_have_landed(QueuePair& queue_pair) {
   SendQueue& send = queue_pair.send;
-  if (queue_pair.options.acknowledged) return send.done >= send.cells_to;
+  if (queue_pair.options.acknowledged) return send.cells_are_done();
   if (send.cells_to != 0 && queue_pair.path->link.drained(queue_pair.options.lane)) send.cells_to = 0;
   return send.cells_to == 0;
 }

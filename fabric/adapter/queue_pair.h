@@ -172,6 +172,8 @@ struct SendQueue {
   std::uint64_t same_way_to = 0;  ///< datagrams before this position go where the one goes that waits for room
   Time delay_until = kNever;      ///< of a delay at `next`; kNever: not yet started by a poll
 
+  /// cells_have_landed() of an acknowledged queue pair.
+  [[nodiscard]] bool cells_are_done() const { return done >= cells_to; }
   /// Positions of which at least a cell has been on the wire, or bytes have moved or may have, or which were carried
   /// out, from done.
   [[nodiscard]] std::uint64_t started() const { return std::max(sent, next + (has_begun_next() ? 1U : 0U)) - done; }

@@ -105,6 +105,11 @@ class SlotSender {
   [[nodiscard]] std::uint64_t put(const SlotFields& fields, std::size_t extension_bytes, PutExtension&& put_extension,
                                   const std::byte* from, std::size_t payload_bytes);
 
+  /// put() of a message without a payload, awaited, where look_for_room(1) has found room. word: slot_word().
+  template <class PutExtension>
+  std::uint64_t put_bare(std::uint64_t word, QpNumber queue_pair, std::uint32_t packet_sequence,
+                         PutExtension&& put_extension);
+
   /// Several messages in a row, as by put(): what they change of the sender is kept here until end(), so that none of
   /// them stores it. The sender is not used meanwhile.
   class Row;
@@ -460,6 +465,18 @@ std::uint64_t SlotSender::put(const SlotFields& fields, std::size_t extension_by
   if (position != 0) [[likely]]
     row.end(*this, fields.awaited);
   return position;
+}
+
+template <class PutExtension>
+std::uint64_t SlotSender::put_bare(std::uint64_t word, QpNumber queue_pair, std::uint32_t packet_sequence,
+                                   PutExtension&& put_extension) {
+  std::byte* const first = lines_ + line_at(head_);
+  put_extension(first + kSlotBodyAt);
+  encode_slot_at_once(0, word, queue_pair, packet_sequence, first + kSlotSequenceBytes);
+  store_sequence(first, head_);
+  payload_after_[static_cast<std::size_t>(head_ & (place_.slot_lines - 1))] = payload_head_;
+  awaited_to_ = ++head_;
+  return head_;
 }
 
 inline void SlotSender::advance_tail(std::uint64_t lines) {

@@ -450,20 +450,20 @@ TEST_CASE("in a queue that is armed for solicited completions, the second of two
 TEST_CASE("a direct write that is posted behind a send in cells is not stored before the send is taken",
           "[fabric][adapter][express]") {
   const auto bytes = static_cast<std::size_t>(GENERATE(64, 200));  // sent in a row, and not
-  const bool in_a_list = GENERATE(false, true);
+  const auto in_lists_of = static_cast<std::size_t>(GENERATE(1, 2, 4));
   World world(Way::express, 1);
   pass_a_message(world);
   Endpoint& writer = *world.ends[0];
-  for (std::uint64_t id = 1; id <= 2; ++id) REQUIRE(world.ends[1]->receive(id, 0, 4096) == Status::ok);
+  for (std::uint64_t id = 1; id <= 4; ++id) REQUIRE(world.ends[1]->receive(id, 0, 4096) == Status::ok);
   WorkRequest write = write_request(4, writer.segment(0, 64), world.at_peer(0, 0));
   write.operation = Operation::rdma_write_with_immediate;
-  const std::array list{send_request(3, writer.segment(0, bytes)), write};
+  const WorkRequest send = send_request(3, writer.segment(0, bytes));
+  const std::array all{send, send, write, write};
   const std::vector<std::byte> untouched = world.direct_bytes(1);
-  std::size_t posted = 0;
-  if (in_a_list) {
+  for (std::size_t first = 0; first != all.size(); first += in_lists_of) {
+    std::size_t posted = 0;
+    const auto list = std::span(all).subspan(first, in_lists_of);
     REQUIRE(writer.adapter.post_send(writer.number, list, posted) == Status::ok);
-  } else {
-    for (const WorkRequest& request : list) REQUIRE(post(writer, request) == Status::ok);
   }
   CHECK(world.direct_bytes(1) == untouched);
   for (int i = 0; i < 4; ++i) world.step();
@@ -472,6 +472,14 @@ TEST_CASE("a direct write that is posted behind a send in cells is not stored be
 }
 
 TEST_CASE("a row has no message that is longer than a cell, or than any may be", "[fabric][adapter][express]") {
+  const bool in_a_list = GENERATE(true, false);
+  const auto post_all = [in_a_list](Endpoint& from, std::span<const WorkRequest> requests) {
+    std::size_t posted = 0;
+    if (in_a_list) return std::pair(from.adapter.post_send(from.number, requests, posted), posted);
+    Status status = Status::ok;
+    while (posted != requests.size() && (status = post(from, requests[posted])) == Status::ok) ++posted;
+    return std::pair(status, posted);
+  };
   World world(Way::express, 1);
   pass_a_message(world);
   Endpoint& from = *world.ends[0];
@@ -482,8 +490,7 @@ TEST_CASE("a row has no message that is longer than a cell, or than any may be",
     const std::uint64_t sent = from.adapter.counters().cells_sent;
     std::vector<WorkRequest> list = sends(from, 2);
     list[1].segments[0] = from.segment(0, 96);
-    std::size_t posted = 0;
-    REQUIRE(from.adapter.post_send(from.number, list, posted) == Status::ok);
+    REQUIRE(post_all(from, list) == std::pair(Status::ok, list.size()));
     for (int i = 0; i < 4; ++i) world.step();
     CHECK(from.adapter.counters().cells_sent == sent + 3);
     CHECK_FALSE(from.adapter.outstanding());
@@ -498,14 +505,14 @@ TEST_CASE("a row has no message that is longer than a cell, or than any may be",
       list[i] = write_request(i, writer.segment(0, 1024 + i), small.at_peer(0, 0));
       list[i].operation = Operation::rdma_write_with_immediate;
     }
-    std::size_t posted = 0;
-    CHECK(writer.adapter.post_send(writer.number, list, posted) == Status::bad_length);
-    CHECK(posted == 1);
+    CHECK(post_all(writer, list) == std::pair(Status::bad_length, std::size_t{1}));
     CHECK(writer.adapter.counters().direct_writes == 1);
   }
 }
 
 TEST_CASE("a row says how far its sender has settled, so that the tail line need not", "[fabric][adapter][express]") {
+  const auto count = static_cast<std::size_t>(GENERATE(1, 2));
+  const bool writes = GENERATE(false, true);
   World world(Way::express, 1);
   pass_a_message(world);
   Endpoint& from = *world.ends[0];
@@ -515,11 +522,130 @@ TEST_CASE("a row says how far its sender has settled, so that the tail line need
   REQUIRE(to.send(1, 0, 64) == Status::ok);
   static_cast<void>(from.adapter.receive(world.now));
   const SlotReceiver& receiver = world.links[0]->slots(VirtualLane::data)->receiver;
+  const SlotSender& sender = world.links[1]->slots(VirtualLane::data)->sender;
   REQUIRE(receiver.settled() == receiver.consumed());
   REQUIRE(receiver.unreported());
+  std::vector<WorkRequest> list = sends(from, count);
+  for (WorkRequest& request : list) {
+    if (!writes) continue;
+    request = write_request(1, from.segment(0, 64), world.at_peer(0, 0));
+    request.operation = Operation::rdma_write_with_immediate;
+  }
   std::size_t posted = 0;
-  REQUIRE(from.adapter.post_send(from.number, sends(from, 2), posted) == Status::ok);
+  REQUIRE(from.adapter.post_send(from.number, list, posted) == Status::ok);
+  CHECK(from.adapter.counters().direct_writes == (writes ? count : 0));
   CHECK_FALSE(receiver.unreported());
+  static_cast<void>(to.adapter.receive(world.now));
+  CHECK(sender.settled() == sender.head());
+}
+
+TEST_CASE("a send that no slot of its lane has room for leaves in cells", "[fabric][adapter][express]") {
+  constexpr std::uint32_t kBytes = 3000;
+  LinkOptions link;
+  link.payload_bytes = {4096, 4096};
+  World world(Way::express, 1, {}, World::Receives::own, 1U << 20U, link);
+  pass_a_message(world);
+  Endpoint& from = *world.ends[0];
+  Endpoint& to = *world.ends[1];
+  REQUIRE(world.links[0]->slots(VirtualLane::data)->sender.max_payload_bytes() < kBytes);
+  REQUIRE(to.receive(1, 4096, kBytes) == Status::ok);
+  const std::uint64_t sent = from.adapter.counters().cells_sent;
+  REQUIRE(from.send(1, 0, kBytes) == Status::ok);
+  for (int i = 0; i < 20; ++i) world.step();
+  CHECK(from.adapter.counters().cells_sent > sent + 1);
+  CHECK_FALSE(from.adapter.outstanding());
+  CHECK(to.holds(4096, std::span(from.buffer).first(kBytes)));
+}
+
+TEST_CASE("what is posted by itself waits while the lane is full, and overwrites nothing",
+          "[fabric][adapter][express]") {
+  constexpr std::size_t kCount = 40;
+  const bool writes = GENERATE(false, true);
+  const auto bytes = static_cast<std::uint32_t>(GENERATE(64, 100));  // in the slot's lines, and in the payload ring
+  LinkOptions link;
+  link.slot_bytes = {1024, 1024};  // 16 lines
+  World world(Way::express, 1, {}, World::Receives::own, 1U << 20U, link);
+  pass_a_message(world);
+  Endpoint& from = *world.ends[0];
+  Endpoint& to = *world.ends[1];
+  for (std::size_t i = 0; i < kCount; ++i) REQUIRE(to.receive(i, 4096 + i * bytes, bytes) == Status::ok);
+  for (std::size_t i = 0; i < kCount; ++i) {
+    WorkRequest request = send_request(i, from.segment(i * bytes, bytes));
+    if (writes) {
+      request = write_request(i, from.segment(i * bytes, bytes), world.at_peer(0, i * bytes));
+      request.operation = Operation::rdma_write_with_immediate;
+    }
+    REQUIRE(post(from, request) == Status::ok);
+  }
+  const SlotSender& sender = world.links[0]->slots(VirtualLane::data)->sender;
+  CHECK(sender.head() - sender.tail() <= sender.lines());
+  std::vector<std::uint64_t> arrived;
+  for (int i = 0; i < 100; ++i) {
+    world.poll_links();
+    for (auto& end : world.ends) end->adapter.poll(world.now);
+    for (const Completion& done : to.take()) {
+      CHECK(done.status == CompletionStatus::success);
+      arrived.push_back(done.id);
+    }
+  }
+  CHECK(arrived.size() == kCount);
+  CHECK(std::ranges::is_sorted(arrived));
+  CHECK(ids_of(from.take(), CompletionStatus::success).size() == kCount);
+  const auto sent = std::span(from.buffer).first(kCount * bytes);
+  if (writes) {
+    const std::vector<std::byte> stored = world.direct_bytes(1);
+    CHECK(std::ranges::equal(std::span(stored).first(sent.size()), sent));
+  } else {
+    CHECK(to.holds(4096, sent));
+  }
+}
+
+TEST_CASE("what is posted by itself to a full queue is refused", "[fabric][adapter][express]") {
+  const bool writes = GENERATE(false, true);
+  const auto bytes = static_cast<std::uint32_t>(GENERATE(64, 100));
+  QueuePairAttributes options;
+  options.send_depth = 4;
+  World world(Way::express, 1, options);
+  pass_a_message(world);
+  Endpoint& from = *world.ends[0];
+  WorkRequest request = send_request(1, from.segment(0, bytes));
+  if (writes) {
+    request = write_request(1, from.segment(0, bytes), world.at_peer(0, 0));
+    request.operation = Operation::rdma_write_with_immediate;
+  }
+  for (std::size_t i = 0; i < options.send_depth; ++i) REQUIRE(post(from, request) == Status::ok);
+  CHECK(post(from, request) == Status::queue_full);
+  for (std::uint64_t id = 0; id < options.send_depth; ++id)
+    REQUIRE(world.ends[1]->receive(id, 4096, bytes) == Status::ok);
+  for (int i = 0; i < 4; ++i) world.step();
+  CHECK_FALSE(from.adapter.outstanding());
+  CHECK(post(from, request) == Status::ok);
+}
+
+TEST_CASE("what is posted by itself is refused where its completion has no place", "[fabric][adapter][express]") {
+  constexpr std::size_t kPlaces = 4;
+  const bool writes = GENERATE(false, true);
+  const auto bytes = static_cast<std::uint32_t>(GENERATE(64, 100));
+  World world(Way::express, 1);
+  pass_a_message(world);
+  Endpoint& from = *world.ends[0];
+  Endpoint& to = *world.ends[1];
+  QueuePairAttributes options;
+  options.domain = from.domain;
+  options.receive_completions = from.completions;
+  options.send_completions = from.adapter.create_completion_queue(kPlaces);
+  const QpNumber number = from.adapter.create_queue_pair(options).value();
+  const QpNumber peer = to.make_queue_pair({});
+  REQUIRE(from.adapter.connect(number, {peer, 7, 9}) == Status::ok);
+  REQUIRE(to.adapter.connect(peer, {number, 9, 7}) == Status::ok);
+  WorkRequest request = send_request(1, from.segment(0, bytes));
+  if (writes) {
+    request = write_request(1, from.segment(0, bytes), world.at_peer(0, 0));
+    request.operation = Operation::rdma_write_with_immediate;
+  }
+  for (std::size_t i = 0; i < kPlaces; ++i) REQUIRE(from.adapter.post_send(number, request) == Status::ok);
+  CHECK(from.adapter.post_send(number, request) == Status::queue_full);
+  CHECK(from.adapter.send_room(number) == 0);
 }
 
 TEST_CASE("unsignalled sends that end in a row give their places back", "[fabric][adapter][express]") {

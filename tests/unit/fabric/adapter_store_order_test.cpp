@@ -122,6 +122,7 @@ struct Case {
   bool stores_directly = false;
   bool scattered = false;  ///< into a receive of two segments, and so by the general way
   bool behind = false;     ///< a direct write that is not settled
+  bool in_a_row = false;   ///< after another one, in a list
 };
 
 WorkRequest as_inline(WorkRequest request) {
@@ -157,6 +158,9 @@ const std::array kCases{
            return verbs::rdma_write_with_immediate(1, {world.part(0, 300), world.part(500, 300)}, world.direct, 7);
          },
          true},
+    Case{"a direct write in a row",
+         [](World& world) { return verbs::rdma_write_with_immediate(1, {world.part(0, 64)}, world.direct, 7); }, true,
+         false, false, true},
     Case{"a direct write behind another",
          [](World& world) { return verbs::rdma_write(1, {world.part(0, 64)}, world.direct); }, true, false, true},
 };
@@ -196,18 +200,20 @@ Message trace_message(World& world, const Case& one, bool again) {
   std::byte* const target = one.stores_directly ? world.at(1, world.granted.offset) : world.target.data();
   std::ranges::fill(std::span(target, expected.size()), std::byte{});
   post_receive(world, one);
+  if (one.in_a_row) post_receive(world, one);
   if (one.behind) {
     const RemoteAddress at{world.direct.address + kTargetBytes / 2, world.direct.tag};
     const WorkRequest first = verbs::rdma_write_with_immediate(2, {world.part(0, 64)}, at, 7);
     REQUIRE(world.adapters[0]->post_send(world.numbers[0], first) == Status::ok);
   }
+  const std::vector<WorkRequest> requests(one.in_a_row ? 2 : 1, request);
   Message message;
-  Status posted = Status::queue_full;
+  std::size_t posted = 0;
   message.sender = world.trace->of([&] {
-    posted = world.adapters[0]->post_send(world.numbers[0], request);
+    static_cast<void>(world.adapters[0]->post_send(world.numbers[0], requests, posted));
     world.poll(0);
   });
-  REQUIRE(posted == Status::ok);
+  REQUIRE(posted == requests.size());
   volatile std::byte looked{};
   message.receiver = world.trace->of([&] {
     for (int i = 0; i < 5; ++i) world.poll(1);

@@ -24,12 +24,13 @@ class ExpressWorld {
   static constexpr std::size_t kGranted = 16384;
 
   explicit ExpressWorld(Way way, std::uint64_t seed, const QueuePairAttributes& options = {},
-                        Receives from = Receives::own, std::uint32_t max_message_bytes = 1U << 20U)
+                        Receives from = Receives::own, std::uint32_t max_message_bytes = 1U << 20U,
+                        const LinkOptions& link = {})
       : random(seed) {
     AdapterOptions adapter;
     adapter.max_message_bytes = max_message_bytes;
     for (std::size_t i = 0; i < 2; ++i) {
-      links[i] = std::make_unique<FabricLink>(bridges.end(i), LinkOptions{}, random);
+      links[i] = std::make_unique<FabricLink>(bridges.end(i), link, random);
       links[i]->restart();
       shown[i] = std::make_unique<AwaitedLink>(*links[i]);
       shown[i]->shown = true;
