@@ -3,7 +3,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "fabric/link/slot_ring.h"
+#include "fabric/link/slot_receiver.h"
+#include "fabric/link/slot_sender.h"
 #include "fabric/memory/store_habit.h"
 
 namespace splitnic::fabric {

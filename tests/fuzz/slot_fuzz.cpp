@@ -11,7 +11,8 @@
 
 #include "common/check.h"
 #include "common/random.h"
-#include "fabric/link/slot_ring.h"
+#include "fabric/link/slot_receiver.h"
+#include "fabric/link/slot_sender.h"
 #include "fabric/wire/slot_cell.h"
 #include "tests/sim_bridge/sim_bridge.h"
 

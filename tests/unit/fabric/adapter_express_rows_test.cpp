@@ -11,7 +11,8 @@
 #include "datagram_fixtures.h"
 #include "express_world.h"
 #include "fabric/adapter/queue_pair.h"
-#include "fabric/link/slot_ring.h"
+#include "fabric/link/slot_receiver.h"
+#include "fabric/link/slot_sender.h"
 #include "slot_peer.h"
 
 /// Messages in a row (express_rows.cpp). That they end as on the general way is adapter_express_test.cpp's.

@@ -9,7 +9,8 @@
 #include <span>
 #include <vector>
 
-#include "fabric/link/slot_ring.h"
+#include "fabric/link/slot_receiver.h"
+#include "fabric/link/slot_sender.h"
 
 /// A ring of slots between the two ends of a bridge in shared memory, and messages to send through it.
 namespace splitnic::fabric::test {

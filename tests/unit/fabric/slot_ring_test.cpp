@@ -1,4 +1,5 @@
-#include "fabric/link/slot_ring.h"
+#include "fabric/link/slot_receiver.h"
+#include "fabric/link/slot_sender.h"
 
 #include <algorithm>
 #include <catch2/catch.hpp>
