@@ -188,6 +188,7 @@ Status ChannelAdapter::post_send(QueuePair& queue_pair, std::span<const WorkRequ
       queue_pair.path == nullptr || state.follow(*queue_pair.path) || queue_pair.path->link.awaited();
   if (!reachable && !queue_pair.flushes_sends()) return Status::link_down;
   if (requests.empty()) return Status::ok;
+  // By itself, so that nothing of what placements need is in the way of a post without them.
   if (state.context.options.placements == nullptr) return state.post_from(queue_pair, requests, 0, posted);
   const std::size_t placed = state.placer.post(queue_pair, requests);
   posted = placed;

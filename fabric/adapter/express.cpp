@@ -88,10 +88,8 @@ bool Express::sends_at_once(const QueuePair& queue_pair) const {
 [[gnu::hot, gnu::flatten]] std::size_t Express::post(QueuePair& queue_pair, std::span<const WorkRequest> requests) {
   if (queue_pair.options.datagram) return post_datagrams(queue_pair, requests);
   if (requests.empty() || !sends_at_once(queue_pair)) return 0;
-  if (may_begin_row(requests.front())) return post_row(queue_pair, requests);
-  if (requests.size() == 1 && requests.front().operation == Operation::send)
-    return post_one_long_send(queue_pair, requests);
-  return post_others(queue_pair, requests);
+  if (requests.size() == 1) return post_one(queue_pair, requests);
+  return may_begin_row(requests.front()) ? post_row(queue_pair, requests) : post_others(queue_pair, requests);
 }
 
 /// The same. Nothing waits before them, and no row begins here that has not been tried.

@@ -90,28 +90,34 @@ class Express {
   [[nodiscard]] bool find_route(const QueuePair& queue_pair, AddressHandleNumber handle, Route& route) const;
   [[nodiscard]] static bool put_datagram(const QueuePair& queue_pair, Route& route, const WorkRequest& request,
                                          const Source& source);
-  /// As post(), of a list whose first request may_begin_row(). What a row leaves goes on as post_others().
-  [[nodiscard]] std::size_t post_row(QueuePair& queue_pair, std::span<const WorkRequest> requests) {
-    const bool sends = requests.front().operation == Operation::send;
-    if (requests.size() == 1)
-      return sends ? post_one_send(queue_pair, requests) : post_one_immediate(queue_pair, requests);
-    return sends ? post_send_row(queue_pair, requests) : post_immediate_row(queue_pair, requests);
-  }
-  [[nodiscard]] static bool may_begin_row(const WorkRequest& request) {
-    const bool sends = request.operation == Operation::send && request.segments[0].bytes <= kSlotBodyInBoth;
-    return sends || request.operation == Operation::rdma_write_with_immediate;
-  }
   // express_alone.cpp
+  /// As post(), of one request.
+  [[nodiscard]] std::size_t post_one(QueuePair& queue_pair, std::span<const WorkRequest> requests) {
+    const WorkRequest& request = requests.front();
+    if (request.operation == Operation::send) {
+      return request.segments[0].bytes <= kSlotBodyInBoth ? post_one_send(queue_pair, requests)
+                                                          : post_one_long_send(queue_pair, requests);
+    }
+    return request.operation == Operation::rdma_write_with_immediate ? post_one_immediate(queue_pair, requests)
+                                                                     : post_others(queue_pair, requests);
+  }
   [[nodiscard]] std::size_t post_one_send(QueuePair& queue_pair, std::span<const WorkRequest> requests);
   [[nodiscard]] std::size_t post_one_long_send(QueuePair& queue_pair, std::span<const WorkRequest> requests);
   [[nodiscard]] std::size_t post_one_immediate(QueuePair& queue_pair, std::span<const WorkRequest> requests);
-  enum class PlaceOfBytes : std::uint8_t { lines, payload_ring };
-  template <PlaceOfBytes place>
-  [[nodiscard]] bool put_send(QueuePair& queue_pair, const WorkRequest& request);
+  [[nodiscard]] bool put_send(QueuePair& queue_pair, const WorkRequest& request, bool in_lines);
   [[nodiscard]] bool put_immediate(QueuePair& queue_pair, const WorkRequest& request);
   [[nodiscard]] SlotLane* lane_of_one(const QueuePair& queue_pair, const WorkRequest& request) const;
   void note_one(QueuePair& queue_pair, const WorkRequest& request, std::uint64_t position, const SendMarks& marks);
   // express_rows.cpp
+  [[nodiscard]] static bool may_begin_row(const WorkRequest& request) {
+    const bool sends = request.operation == Operation::send && request.segments[0].bytes <= kSlotBodyInBoth;
+    return sends || request.operation == Operation::rdma_write_with_immediate;
+  }
+  /// As post(), of a list whose first request may_begin_row(). What a row leaves goes on as post_others().
+  [[nodiscard]] std::size_t post_row(QueuePair& queue_pair, std::span<const WorkRequest> requests) {
+    return requests.front().operation == Operation::send ? post_send_row(queue_pair, requests)
+                                                         : post_immediate_row(queue_pair, requests);
+  }
   [[nodiscard]] std::size_t post_send_row(QueuePair& queue_pair, std::span<const WorkRequest> requests);
   [[nodiscard]] std::size_t post_immediate_row(QueuePair& queue_pair, std::span<const WorkRequest> requests);
   template <Operation operation>

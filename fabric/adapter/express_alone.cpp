@@ -16,13 +16,14 @@ using express_parts::is_in_one_piece;
 using express_parts::note_posted;
 using express_parts::only_cell;
 using express_parts::OnlyCell;
-using express_parts::put_announcement;
+using express_parts::put_extension;
 using express_parts::put_nothing;
 
-constexpr OnlyCell kSendCell = only_cell(Opcode::send_only);
-constexpr OnlyCell kAnnouncementCell = only_cell(Opcode::write_only_immediate);
+constexpr OnlyCell kSend = only_cell(Opcode::send_only);
+constexpr OnlyCell kAnnouncement = only_cell(Opcode::write_only_immediate);
+static_assert(kAnnouncement.extension_bytes <= kSlotBodyInFirst);
 
-/// Where the request's bytes lie; null: the process does not have them there, or may not read them.
+/// Where the request's bytes lie. Null: they are not where the last request's were, and the general way looks for them.
 const std::byte* local_bytes(const SendQueue& send, const LocalSegment& segment) {
   return send.region.place(segment.tag, segment.as_number(), segment.bytes, Right::local_read);
 }
@@ -48,20 +49,19 @@ const std::byte* local_bytes(const SendQueue& send, const LocalSegment& segment)
   note_posted(context_, queue_pair, *queue_pair.send_cq, 1);
 }
 
-/// place: of its bytes.
-template <Express::PlaceOfBytes place>
-[[gnu::always_inline]] inline bool Express::put_send(QueuePair& queue_pair, const WorkRequest& request) {
+/// in_lines: its bytes fit the lines of a slot; else they go into the payload ring.
+[[gnu::always_inline]] inline bool Express::put_send(QueuePair& queue_pair, const WorkRequest& request, bool in_lines) {
   SlotLane* const slots = lane_of_one(queue_pair, request);
   if (slots == nullptr) return false;
   const std::uint32_t bytes = request.segments[0].bytes;
   if (bytes > queue_pair.path->cell_payload_bytes) return false;
   SendQueue& send = queue_pair.send;
   std::uint64_t position = 0;
-  if constexpr (place == PlaceOfBytes::lines) {
+  if (in_lines) {
     if (!slots->sender.look_for_room(2)) return false;
     const std::byte* const from = local_bytes(send, request.segments[0]);
     if (from == nullptr) return false;
-    SlotFields fields = fields_of(queue_pair, request, kSendCell, /*direct=*/false);
+    SlotFields fields = fields_of(queue_pair, request, kSend, /*direct=*/false);
     position = slots->put(fields, 0, put_nothing, from, bytes);
     if (position == 0) return false;
   } else {
@@ -70,7 +70,7 @@ template <Express::PlaceOfBytes place>
     SlotClaim claim;
     if (from == nullptr || !slots->sender.claim(0, bytes, claim)) return false;
     if (!fill(claim.payload, from, slots->stores)) return false;
-    SlotFields fields = fields_of(queue_pair, request, kSendCell, /*direct=*/false);
+    SlotFields fields = fields_of(queue_pair, request, kSend, /*direct=*/false);
     position = slots->release(claim, fields);
   }
   note_one(queue_pair, request, position, kSentInCells);
@@ -93,9 +93,9 @@ template <Express::PlaceOfBytes place>
   const WindowPlace at = path.claim_direct({queue_pair.number, queue_pair.peer.number}, request.remote, bytes);
   if (!at || !fill(path.window->claim(*at, bytes), from, path.direct->announced)) return false;
 
-  SlotFields fields = fields_of(queue_pair, request, kAnnouncementCell, /*direct=*/true);
+  SlotFields fields = fields_of(queue_pair, request, kAnnouncement, /*direct=*/true);
   fields.settled = static_cast<std::uint32_t>(slots->receiver.settled());
-  const auto put_headers = [&](std::byte* to) { put_announcement(to, request, bytes); };
+  const auto put_headers = [&](std::byte* to) { put_extension(to, request, kAnnouncement, bytes); };
   const std::uint64_t position =
       slots->sender.put_bare(slot_word(fields, SlotLayout{}), fields.queue_pair, fields.packet_sequence, put_headers);
   slots->receiver.reported_by_slot();
@@ -106,14 +106,12 @@ template <Express::PlaceOfBytes place>
 
 [[gnu::hot, gnu::flatten, gnu::noinline]] std::size_t Express::post_one_send(QueuePair& queue_pair,
                                                                              std::span<const WorkRequest> requests) {
-  const bool left = put_send<PlaceOfBytes::lines>(queue_pair, requests.front());
-  return left ? 1 : post_others(queue_pair, requests);
+  return put_send(queue_pair, requests.front(), /*in_lines=*/true) ? 1 : post_others(queue_pair, requests);
 }
 
 [[gnu::hot, gnu::flatten, gnu::noinline]] std::size_t Express::post_one_long_send(
     QueuePair& queue_pair, std::span<const WorkRequest> requests) {
-  const bool left = put_send<PlaceOfBytes::payload_ring>(queue_pair, requests.front());
-  return left ? 1 : post_others(queue_pair, requests);
+  return put_send(queue_pair, requests.front(), /*in_lines=*/false) ? 1 : post_others(queue_pair, requests);
 }
 
 [[gnu::hot, gnu::flatten, gnu::noinline]] std::size_t Express::post_one_immediate(

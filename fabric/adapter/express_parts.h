@@ -91,14 +91,8 @@ inline void put_extension(std::byte* to, const WorkRequest& request, const OnlyC
   if (cell.immediate) append(to, ImmediateHeader(request.immediate));
 }
 
-inline constexpr auto put_nothing = [](std::byte*) {};
-
-/// The extended headers of a slot that announces a direct write with immediate. bytes: of the message.
-inline constexpr std::size_t kAnnouncementBytes = only_cell(Opcode::write_only_immediate).extension_bytes;
-static_assert(kAnnouncementBytes <= kSlotBodyInFirst);
-inline void put_announcement(std::byte* to, const WorkRequest& request, std::uint32_t bytes) {
-  append(append_rdma(to, request.remote, bytes), ImmediateHeader(request.immediate));
-}
+/// The extended headers of a message that has none.
+inline void put_nothing(std::byte*) {}
 
 /// The request that is posted now has left whole, in one slot. position: which settles it; 0: an answer does. Returns
 /// its entry, for what else is to be noted.

@@ -12,10 +12,11 @@ namespace {
 
 using express_parts::fill;
 using express_parts::is_in_one_piece;
-using express_parts::kAnnouncementBytes;
 using express_parts::note_posted;
 using express_parts::note_taken;
-using express_parts::put_announcement;
+using express_parts::only_cell;
+using express_parts::OnlyCell;
+using express_parts::put_extension;
 using express_parts::put_nothing;
 
 /// SlotWords::what from the shape on, without the bits that may be either.
@@ -26,6 +27,8 @@ constexpr std::uint64_t what_of(Opcode opcode, unsigned shape) {
 constexpr std::uint64_t kSends = what_of(Opcode::send_only, slot_shape::kAwaited);
 constexpr std::uint64_t kAnnouncements =
     what_of(Opcode::write_only_immediate, slot_shape::kAwaited | slot_shape::kDirect);
+constexpr OnlyCell kAnnouncement = only_cell(Opcode::write_only_immediate);
+static_assert(kAnnouncement.extension_bytes <= kSlotBodyInFirst);
 
 }  // namespace
 
@@ -112,8 +115,8 @@ template <Operation operation>
       if (bytes == 0 || !posting.row.has_room()) return false;
       const WindowPlace at = path.claim_direct(writer, request.remote, bytes);
       if (!at || !fill(path.window->claim(*at, bytes), from, stores)) return false;
-      const auto put_headers = [&](std::byte* to) { put_announcement(to, request, bytes); };
-      return posting.row.put(word, posting.to, psn, kAnnouncementBytes, put_headers, nullptr, 0) != 0;
+      const auto put_headers = [&](std::byte* to) { put_extension(to, request, kAnnouncement, bytes); };
+      return posting.row.put(word, posting.to, psn, kAnnouncement.extension_bytes, put_headers, nullptr, 0) != 0;
     };
     express_rows::post_each<operation>(posting, wanted, context_.options.max_message_bytes, kSentDirectly, put);
   }

@@ -9,7 +9,7 @@ SlotReceiver::SlotReceiver(Bridge& bridge, const SlotRingPlace& place, std::uint
       window_(&bridge.peer_window()),
       slots_(bridge.local_memory().slice(place.slots_offset, place.slot_lines * kSlotLine)),
       payload_(bridge.local_memory().slice(place.payload_offset, place.payload_lines * kSlotLine)),
-      place_(checked(place)),
+      place_(checked_place(place)),
       sequences_(seed) {
   SPLITNIC_CHECK(window_->contains(place.tail_offset, kSlotLine));
   if (window_->is_memory()) tail_line_ = window_->claim(place.tail_offset, kSlotLine).data();

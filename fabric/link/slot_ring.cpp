@@ -9,7 +9,7 @@ namespace splitnic::fabric {
 // Words go to memory as they lie in a register; a big-endian build would swap them in PeerMemory and PeerWindow.
 static_assert(std::endian::native == std::endian::little);
 
-const SlotRingPlace& checked(const SlotRingPlace& place) {
+const SlotRingPlace& checked_place(const SlotRingPlace& place) {
   SPLITNIC_CHECK(place.slots_offset % kSlotLine == 0 && place.payload_offset % kSlotLine == 0);
   SPLITNIC_CHECK(place.tail_offset % kSlotLine == 0);
   SPLITNIC_CHECK(std::has_single_bit(place.slot_lines) && std::has_single_bit(place.payload_lines));

@@ -56,7 +56,7 @@ class LineSequences {
   std::uint32_t first_ = line_sequence(0, 0);
 };
 
-/// CHECKs that such a ring can be, and returns it.
-[[nodiscard]] const SlotRingPlace& checked(const SlotRingPlace& place);
+/// CHECKs that offsets and lengths are as SlotRingPlace says, and returns it.
+[[nodiscard]] const SlotRingPlace& checked_place(const SlotRingPlace& place);
 
 }  // namespace splitnic::fabric

@@ -8,7 +8,7 @@ SlotSender::SlotSender(Bridge& bridge, const SlotRingPlace& place, std::uint32_t
     : bridge_(&bridge),
       window_(&bridge.peer_window()),
       tail_line_(bridge.local_memory().slice(place.tail_offset, kSlotLine)),
-      place_(checked(place)),
+      place_(checked_place(place)),
       sequences_(seed),
       payload_lines_(place.payload_lines),
       payload_after_(place.slot_lines) {

@@ -56,7 +56,8 @@ class SlotSender {
   [[nodiscard]] std::uint64_t put(const SlotFields& fields, std::size_t extension_bytes, PutExtension&& put_extension,
                                   const std::byte* from, std::size_t payload_bytes);
 
-  /// put() of a message without a payload, awaited, where look_for_room(1) has found room. word: slot_word().
+  /// put() of a message without a payload, awaited, where look_for_room(1) has found room. word: slot_word() of its
+  /// fields and a layout of one line. put_extension(to) writes at most kSlotBodyInFirst bytes. Returns as release().
   template <class PutExtension>
   std::uint64_t put_bare(std::uint64_t word, QpNumber queue_pair, std::uint32_t packet_sequence,
                          PutExtension&& put_extension);
