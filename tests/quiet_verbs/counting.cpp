@@ -43,14 +43,15 @@ class RealFunction {
       : name_(name), counter_(counter) {}
 
   int operator()(Lock* lock) {
-    if (counting) ++(counted.*counter_);
     auto* function = function_.load(std::memory_order_relaxed);
     if (function == nullptr) {
       function = reinterpret_cast<int (*)(Lock*)>(dlsym(RTLD_NEXT, name_));
       if (function == nullptr) std::abort();
       function_.store(function, std::memory_order_relaxed);
     }
-    return function(lock);
+    const int answer = function(lock);
+    if (counting) ++(counted.*(answer == EBUSY ? &splitnic::quiet_verbs::Counted::failed_tries : counter_));
+    return answer;
   }
 
  private:
@@ -61,13 +62,13 @@ class RealFunction {
 
 using splitnic::quiet_verbs::Counted;
 constinit RealFunction<pthread_mutex_t> mutex_lock("pthread_mutex_lock", &Counted::locks);
-constinit RealFunction<pthread_mutex_t> mutex_trylock("pthread_mutex_trylock", &Counted::lock_attempts);
+constinit RealFunction<pthread_mutex_t> mutex_trylock("pthread_mutex_trylock", &Counted::tried_locks);
 constinit RealFunction<pthread_rwlock_t> rwlock_rdlock("pthread_rwlock_rdlock", &Counted::locks);
 constinit RealFunction<pthread_rwlock_t> rwlock_wrlock("pthread_rwlock_wrlock", &Counted::locks);
-constinit RealFunction<pthread_rwlock_t> rwlock_tryrdlock("pthread_rwlock_tryrdlock", &Counted::lock_attempts);
-constinit RealFunction<pthread_rwlock_t> rwlock_trywrlock("pthread_rwlock_trywrlock", &Counted::lock_attempts);
+constinit RealFunction<pthread_rwlock_t> rwlock_tryrdlock("pthread_rwlock_tryrdlock", &Counted::tried_locks);
+constinit RealFunction<pthread_rwlock_t> rwlock_trywrlock("pthread_rwlock_trywrlock", &Counted::tried_locks);
 constinit RealFunction<volatile pthread_spinlock_t> spin_lock("pthread_spin_lock", &Counted::locks);
-constinit RealFunction<volatile pthread_spinlock_t> spin_trylock("pthread_spin_trylock", &Counted::lock_attempts);
+constinit RealFunction<volatile pthread_spinlock_t> spin_trylock("pthread_spin_trylock", &Counted::tried_locks);
 
 }  // namespace
 

@@ -10,7 +10,9 @@ struct Counted {
   std::uint64_t system_calls = 0;
   std::uint64_t locks =
       0;  ///< taken by a call that sleeps or spins while others hold it; of mutexes, rwlocks, spinlocks
-  std::uint64_t lock_attempts = 0;  ///< pthread_mutex_trylock and its relatives: an atomic operation, and one to unlock
+  /// Taken by pthread_mutex_trylock and its relatives: an atomic operation, and one to unlock.
+  std::uint64_t tried_locks = 0;
+  std::uint64_t failed_tries = 0;  ///< calls of these that found the lock taken
 
   friend bool operator==(const Counted&, const Counted&) = default;
 };

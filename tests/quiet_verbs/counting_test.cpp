@@ -20,16 +20,27 @@ namespace {
 class Noise final : public Exchange {
  public:
   explicit Noise(const Counted& per_round) : Exchange(1, 1), per_round_(per_round) {
-    pthread_spin_init(&spin_, PTHREAD_PROCESS_PRIVATE);
+    for (pthread_spinlock_t* spin : {&spin_, &taken_spin_}) pthread_spin_init(spin, PTHREAD_PROCESS_PRIVATE);
+    taken_mutex_.lock();
+    taken_shared_.lock();
+    pthread_spin_lock(&taken_spin_);
   }
-  ~Noise() override { pthread_spin_destroy(&spin_); }
+  ~Noise() override {
+    pthread_spin_unlock(&taken_spin_);
+    taken_shared_.unlock();
+    taken_mutex_.unlock();
+    for (pthread_spinlock_t* spin : {&spin_, &taken_spin_}) pthread_spin_destroy(spin);
+  }
+  Noise(const Noise&) = delete;
+  Noise& operator=(const Noise&) = delete;
 
  private:
   bool post() override {
     count_verb();
     for (std::uint64_t i = 0; i < per_round_.allocations; ++i) allocate();
     for (std::uint64_t i = 0; i < per_round_.locks; ++i) lock();
-    for (std::uint64_t i = 0; i < per_round_.lock_attempts; ++i) try_to_lock();
+    for (std::uint64_t i = 0; i < per_round_.tried_locks; ++i) try_to_lock();
+    for (std::uint64_t i = 0; i < per_round_.failed_tries; ++i) try_in_vain();
     for (std::uint64_t i = 0; i < per_round_.system_calls; ++i) static_cast<void>(::getppid());
     return true;
   }
@@ -90,11 +101,28 @@ class Noise final : public Exchange {
     }
   }
 
+  void try_in_vain() {
+    switch (turn_++ % 4) {
+      case 0:
+        return taken_mutex_.try_lock() ? std::abort() : void();
+      case 1:
+        return taken_shared_.try_lock() ? std::abort() : void();
+      case 2:
+        return taken_shared_.try_lock_shared() ? std::abort() : void();
+      default:
+        if (pthread_spin_trylock(&taken_spin_) == 0) std::abort();
+    }
+  }
+
   const Counted per_round_;
   std::uint64_t turn_ = 0;
   std::mutex mutex_;
   std::shared_mutex shared_;
   pthread_spinlock_t spin_{};
+  // Held all the time, by the thread that made this.
+  std::mutex taken_mutex_;
+  std::shared_mutex taken_shared_;
+  pthread_spinlock_t taken_spin_{};
 };
 
 }  // namespace
@@ -102,7 +130,7 @@ class Noise final : public Exchange {
 TEST_CASE("allocations, system calls and locks are counted, each to the exact number", "[quiet]") {
   constexpr std::uint64_t kCounted = 60;
   for (const Counted per_round : {Counted{}, Counted{1, 0, 0, 0}, Counted{0, 1, 0, 0}, Counted{0, 0, 1, 0},
-                                  Counted{0, 0, 0, 1}, Counted{7, 3, 5, 2}}) {
+                                  Counted{0, 0, 0, 1}, Counted{0, 0, 0, 0, 1}, Counted{7, 3, 5, 2, 4}}) {
     Noise noise(per_round);
     const Outcome outcome = count_rounds(noise, kCounted);
     CHECK(outcome.rounds == kCounted);
@@ -110,7 +138,8 @@ TEST_CASE("allocations, system calls and locks are counted, each to the exact nu
     CHECK(outcome.counted.allocations == kCounted * per_round.allocations);
     CHECK(outcome.counted.system_calls == kCounted * per_round.system_calls);
     CHECK(outcome.counted.locks == kCounted * per_round.locks);
-    CHECK(outcome.counted.lock_attempts == kCounted * per_round.lock_attempts);
+    CHECK(outcome.counted.tried_locks == kCounted * per_round.tried_locks);
+    CHECK(outcome.counted.failed_tries == kCounted * per_round.failed_tries);
   }
 }
 

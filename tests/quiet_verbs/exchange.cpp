@@ -61,11 +61,12 @@ Outcome count_rounds(Exchange& exchange, std::uint64_t rounds, int tries,
 
 void check_quiet(const std::string& what, Exchange& exchange, const Permitted& permitted) {
   const auto own_calls = [&](const Outcome& of) { return permitted.system_calls_per_round * of.rounds; };
+  const auto most_tried = [&](const Outcome& of) { return permitted.others_take_the_lock ? of.verbs : 0; };
   const auto done = [&](const Outcome& of) {
     if (of.counted.allocations != 0) return true;       // nothing but a verb can be the cause
     return of.counted.system_calls >= own_calls(of) &&  // the first may take another way
            of.counted.system_calls <= own_calls(of) + of.permitted_calls() && of.counted.locks == 0 &&
-           of.counted.lock_attempts == 0;
+           of.counted.tried_locks <= most_tried(of) && of.counted.failed_tries == 0;
   };
   INFO(what);
   const Outcome outcome = count_rounds(exchange, permitted.rounds, permitted.tries, done);
@@ -74,7 +75,8 @@ void check_quiet(const std::string& what, Exchange& exchange, const Permitted& p
   CHECK(outcome.counted.system_calls >= own_calls(outcome));
   CHECK(outcome.counted.system_calls <= own_calls(outcome) + outcome.permitted_calls());
   CHECK(outcome.counted.locks == 0);
-  CHECK(outcome.counted.lock_attempts <= (permitted.others_take_the_lock ? outcome.verbs : 0));
+  CHECK(outcome.counted.tried_locks <= most_tried(outcome));
+  CHECK(outcome.counted.failed_tries == 0);
 }
 
 }  // namespace splitnic::quiet_verbs
