@@ -86,7 +86,15 @@ class FabricLink final : public CellLink {
   [[nodiscard]] LinkPhase phase() const { return phase_; }
   [[nodiscard]] bool up() const override { return phase_ == LinkPhase::up; }
   [[nodiscard]] std::uint64_t incarnation() const override { return incarnation_; }
-  [[nodiscard]] const std::uint64_t* live_incarnation() const override { return &live_incarnation_; }
+  [[nodiscard]] const std::uint64_t* live_incarnation() const override { return live_; }
+  /// The link is the next one of a longer life: its incarnations come after `before`, and live_incarnation() is `word`,
+  /// which is lent until this is called again; null: one of its own. Call before it comes up, and before it is handed
+  /// to others.
+  void keep_live_incarnation(std::uint64_t before, std::uint64_t* word) {
+    incarnation_ = before;
+    live_ = word != nullptr ? word : &own_live_;
+    enter(phase_);
+  }
   [[nodiscard]] const char* fault() const { return fault_; }
 
   [[nodiscard]] Epoch epoch() const { return epoch_; }
@@ -171,7 +179,7 @@ class FabricLink final : public CellLink {
 
   void enter(LinkPhase phase) {
     phase_ = phase;
-    live_incarnation_ = up() ? incarnation_ : 0;
+    *live_ = up() ? incarnation_ : 0;
   }
   void step(Time now);
   void step_up(Time now);
@@ -209,7 +217,8 @@ class FabricLink final : public CellLink {
   LinkPhase phase_ = LinkPhase::down;
   const char* fault_ = "";
   std::uint64_t incarnation_ = 0;
-  std::uint64_t live_incarnation_ = 0;  // incarnation_ while up, else 0
+  std::uint64_t own_live_ = 0;
+  std::uint64_t* live_ = &own_live_;  // incarnation_ while up, else 0
   Epoch epoch_{};
   Epoch peer_epoch_{};
   Epoch echoed_{};

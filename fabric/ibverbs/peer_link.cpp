@@ -17,11 +17,16 @@ PeerLink::~PeerLink() {
 PeerLink::Parts PeerLink::use(std::shared_ptr<fabric::Bridge> bridge) {
   if (watched_) epoll_ctl(set_, EPOLL_CTL_DEL, bridge_->doorbell_descriptor(), nullptr);
   watched_ = false;
+  if (link_ != nullptr) {
+    before_ = link_->incarnation();
+    link_->keep_live_incarnation(before_, nullptr);
+  }
   Parts before{std::move(bridge_), std::move(link_)};
+  live_ = 0;
   bridge_ = std::move(bridge);
   if (bridge_ == nullptr) return before;
-  ++lives_;
   link_ = std::make_unique<fabric::FabricLink>(*bridge_, options_, random_);
+  link_->keep_live_incarnation(before_, &live_);
   link_->restart();
   epoll_event readable{};
   readable.events = EPOLLIN;
@@ -47,11 +52,6 @@ bool PeerLink::brings_more() {
     return slots.receiver.waiting() || slots.sender.has_news();
   };
   return up() && (waits(VirtualLane::control) || waits(VirtualLane::data));
-}
-
-std::uint64_t PeerLink::incarnation() const {
-  constexpr unsigned kLifeBits = 32;
-  return link_ == nullptr ? 0 : lives_ << kLifeBits | (link_->incarnation() & 0xffff'ffffU);
 }
 
 fabric::PortAddress PeerLink::peer_port_address() const {

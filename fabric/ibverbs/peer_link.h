@@ -40,7 +40,8 @@ class PeerLink final : public fabric::CellLink {
   }
   [[nodiscard]] bool awaited() const override { return true; }
   [[nodiscard]] bool up() const override { return link_ != nullptr && link_->up(); }
-  [[nodiscard]] std::uint64_t incarnation() const override;
+  [[nodiscard]] std::uint64_t incarnation() const override { return link_ == nullptr ? before_ : link_->incarnation(); }
+  [[nodiscard]] const std::uint64_t* live_incarnation() const override { return &live_; }
   [[nodiscard]] PortAddress port_address() const override { return options_.port_address; }
   [[nodiscard]] PortAddress peer_port_address() const override;
   [[nodiscard]] std::size_t max_payload(VirtualLane lane) const override { return link_->max_payload(lane); }
@@ -87,8 +88,9 @@ class PeerLink final : public fabric::CellLink {
   RandomSource& random_;
   std::function<void()> hung_up_;
   int set_;
-  bool watched_ = false;     // the bridge's descriptor is in the set
-  std::uint64_t lives_ = 0;  // bridges so far
+  bool watched_ = false;      // the bridge's descriptor is in the set
+  std::uint64_t before_ = 0;  // the last incarnation of the link before
+  std::uint64_t live_ = 0;    // live_incarnation()
   std::shared_ptr<fabric::Bridge> bridge_;
   std::unique_ptr<fabric::FabricLink> link_;
 };

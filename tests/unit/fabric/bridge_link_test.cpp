@@ -150,6 +150,24 @@ TEST_CASE("a link has its incarnation at hand while it is up, and nothing else w
   CHECK(*live == 0);
 }
 
+TEST_CASE("a link that takes another one's place counts on, in the same word", "[fabric][link]") {
+  LinkPair pair(1);
+  FabricLink& link = pair.link(0);
+  std::uint64_t word = 7;
+  link.keep_live_incarnation(7, &word);
+  CHECK(link.live_incarnation() == &word);
+  CHECK(word == 0);
+  REQUIRE(pair.come_up(milliseconds(10)));
+  CHECK(link.incarnation() == 8);
+  CHECK(word == 8);
+  link.keep_live_incarnation(8, nullptr);
+  CHECK(link.live_incarnation() != &word);
+  CHECK(*link.live_incarnation() == 8);
+  link.restart();
+  CHECK(*link.live_incarnation() == 0);
+  CHECK(word == 8);
+}
+
 TEST_CASE("rings take at most a quarter of a bridge's memory, and a cell a quarter of its payload ring",
           "[fabric][link]") {
   const std::size_t bytes = GENERATE(std::size_t{64U << 10U}, std::size_t{256U << 10U}, std::size_t{1U << 20U});
