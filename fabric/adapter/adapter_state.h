@@ -90,6 +90,12 @@ struct ChannelAdapter::State {
   [[nodiscard]] Left what_is_left() const;
   /// Takes what the path has in this lane and those after it; returns how much.
   std::size_t look(Path& path, std::size_t first_lane, bool answers_first);
+  /// Takes the lane's oldest message for a caller who answers each, and leaves all else to the next turn. False: it is
+  /// not so simple, and nothing was taken.
+  bool take_one(LanePlace news);
+  /// So many messages have come in that the caller is likely to answer: asks for the lines of the answer's slot, if it
+  /// is better to do so now.
+  void prepare_answer(Path& path, VirtualLane lane, std::size_t messages);
   /// Before a post of a caller who answers. A datagram's path is not known yet: most likely it is the one that brought
   /// what it answers.
   void fetch_lines_of_answer(const QueuePair& queue_pair);

@@ -257,6 +257,10 @@ AdapterTurn ChannelAdapter::take_turn(Time now) {
     state.notify(true);
     const State::LanePlace news = state.owes_rest ? 0 : state.await_news(now);
     if (news != State::kNowhere) {
+      if (state.take_one(news)) {
+        turn.moved = 1;
+        return turn;
+      }
       state.follow_turn();
       turn.moved = state.deal_with(news);
       return turn;
@@ -402,11 +406,38 @@ inline std::size_t ChannelAdapter::State::look(Path& path, std::size_t first_lan
     if (cells == 0) continue;
     path.tails[i].slots_came(context.poll);
     received += cells + (answers_first ? path.return_room(lane) : take_settled(path, lane));
-    if (!answers_first) continue;
-    brought_by = path.number;
-    if (path.fetches.came(cells, context.now)) path.fetch_next(lane);
+    if (answers_first) prepare_answer(path, lane, cells);
   }
   return received;
+}
+
+inline void ChannelAdapter::State::prepare_answer(Path& path, VirtualLane lane, std::size_t messages) {
+  brought_by = path.number;
+  if (path.fetches.came(messages, context.now)) path.fetch_next(lane);
+}
+
+/// What deal_with() does for a caller who answers, where one message is all. The other paths are followed by the next
+/// turn. The lane's LookHabit need not hear of a conversation.
+inline bool ChannelAdapter::State::take_one(LanePlace news) {
+  if (!habit.answers_one() || owes_rest || context.overrun || context.transfers.any()) return false;
+  Path& path = *context.turns.busy()[news / kLanes];
+  const std::size_t i = news % kLanes;
+  const auto lane = static_cast<VirtualLane>(i);
+  if (path.slots[i] == nullptr || !path.is_current() || path.settles_more(lane, context.poll)) return false;
+  if (path.more[i] || path.not_taken[i].wanted || path.looks[i].looks_away(context.now)) return false;
+  const Express::End end = express.take_one(path, lane);
+  if (end == Express::End::left) return false;
+  if (end == Express::End::answered) activate(*path.receiver);
+  SlotLane& slots = *path.slots[i];
+  slots.receiver.settle();
+  slots.receiver.push_tail(slots.sender.head());
+  context.turns.attend(path);
+  path.tails[i].slots_came(context.poll);
+  prepare_answer(path, lane, 1);
+  static_cast<void>(habit.note_received(context.counters, context.poll));
+  habit.note_sent(context.counters);
+  owes_rest = owes_doorbells = true;
+  return true;
 }
 
 std::size_t ChannelAdapter::send() {

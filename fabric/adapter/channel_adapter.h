@@ -238,6 +238,7 @@ class ChannelAdapter {
   /// poll_links() and poll(). With at most kAlwaysPolledPaths paths it looks first whether anything has come in: if so,
   /// links that were polled less than 4 us ago wait for a later turn. It looks several times where the peer is likely
   /// to answer at once, and then may leave alone for some turns what says that the peer has taken requests (TailHabit).
+  /// To a caller who has answered each message by itself it brings one, and all else with the next turn.
   AdapterTurn take_turn(Time now);
   /// Whether take_turn(now) would do nothing.
   [[nodiscard]] bool rests(Time now) const;

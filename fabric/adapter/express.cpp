@@ -74,6 +74,13 @@ bool is_usual(const ReceivedSlot& slot) {
          slot.layout().payload_bytes <= kMaxCellPayload;
 }
 
+/// Whether Express::take_one() may take the next such message, for the same queue pair.
+bool one_takes_such(const QueuePair& queue_pair, const OpcodeTraits& what, bool in_lines) {
+  if (what.is(MessageKind::read_response)) return true;
+  const bool is_message = what.is(MessageKind::send) || what.is(MessageKind::datagram);
+  return is_message && in_lines && !what.immediate && queue_pair.options.shared_receives.value == 0;
+}
+
 }  // namespace
 
 /// Nothing waits before what is posted, and nothing keeps it from leaving.
@@ -323,23 +330,6 @@ inline bool Express::put_datagram(const QueuePair& queue_pair, Route& route, con
   return true;
 }
 
-/// The queue pair of this number. The last one is known before the message's number is.
-[[gnu::always_inline]] inline QueuePair* Express::find_receiver(Path& path, QpNumber number) const {
-  QueuePair* last = path.receiver;
-  if (last != nullptr && last->number == number) return last;
-  return path.receiver = context_.queue_pair(number);
-}
-
-/// The same, if whole messages that come in order need nothing but to be placed; else null.
-QueuePair* Express::receiver(Path& path, QpNumber number) const {
-  QueuePair* queue_pair = find_receiver(path, number);
-  if (queue_pair == nullptr || !path.serves(queue_pair->path)) return nullptr;
-  const bool usual = is_plain(queue_pair->options) && queue_pair->rules().connected &&
-                     queue_pair->taking == Taking::usual && !queue_pair->incoming.active &&
-                     !queue_pair->acknowledgement.wanted;
-  return usual ? queue_pair : nullptr;
-}
-
 [[gnu::hot, gnu::flatten]] Express::Burst Express::take(Path& path, VirtualLane lane, std::size_t most) {
   SlotLane* slots = path.slots[static_cast<std::size_t>(lane)];
   if (slots == nullptr || context_.options.faults != nullptr) return {0, End::left};
@@ -393,8 +383,11 @@ QueuePair* Express::receiver(Path& path, QpNumber number) const {
     slots->sender.note_settled(header.settled.value());
     slots->receiver.pop();
     ++context_.counters.cells_received;
-    const bool in_row = what.is(MessageKind::send) ? !slot->layout().in_payload_ring
-                                                   : what.is(MessageKind::write) && slot->layout().payload_bytes == 0;
+    const bool in_lines = !slot->layout().in_payload_ring;
+    const bool sent_in_lines = in_lines && what.is(MessageKind::send);
+    path.last_kind[static_cast<std::size_t>(lane)] =
+        one_takes_such(*path.receiver, what, in_lines) ? what.kind : MessageKind::none;
+    const bool in_row = sent_in_lines || (what.is(MessageKind::write) && slot->layout().payload_bytes == 0);
     if (!in_row || verdict != Verdict::taken || burst.taken == most) continue;
     if (!slots->receiver.waiting()) {
       burst.end = End::empty;
@@ -405,6 +398,23 @@ QueuePair* Express::receiver(Path& path, QpNumber number) const {
     burst.end = row.end;
   }
   return burst;
+}
+
+/// The answer to the oldest read that awaits its, if that is the lane's oldest slot.
+[[gnu::hot, gnu::flatten, gnu::noinline]] Express::End Express::take_one_answer(Path& path, SlotLane& slots) {
+  ReceivedSlot* const slot = slots.receiver.head();
+  if (slot == nullptr) return End::left;
+  const SlotHeader& header = slot->header();
+  if (!is_usual(*slot) || !traits(header.opcode.value()).is(MessageKind::read_response)) return End::left;
+  QueuePair* const queue_pair = receiver(path, QpNumber{header.queue_pair.value()});
+  // What waits for the answer goes on in the same turn.
+  if (queue_pair == nullptr || queue_pair->has_to_send() || queue_pair->draining) return End::left;
+  slots.receiver.load_body();
+  if (take_answer(*queue_pair, *slot) == Verdict::left) return End::left;
+  slots.sender.note_settled(header.settled.value());
+  slots.receiver.pop();
+  ++context_.counters.cells_received;
+  return End::answered;
 }
 
 inline Express::Verdict Express::take_send(QueuePair& queue_pair, CompletionQueue& completions, SlotReceiver& from,

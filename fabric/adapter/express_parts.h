@@ -72,6 +72,14 @@ static_assert(Operation::send == Operation{0} && Operation::send_with_immediate 
   return kOnlyCells[static_cast<std::size_t>(operation)];
 }
 
+/// SlotWords::what from the shape on, without the bits of kEither, which may be either.
+inline constexpr std::uint64_t kEither = slot_shape::kTwoLines | slot_shape::kSolicited;
+[[nodiscard]] constexpr std::uint64_t what_of(Opcode opcode, unsigned shape) {
+  return shape | std::uint64_t{static_cast<std::uint8_t>(opcode)} << 8U;
+}
+/// Of sends whose bytes lie in the lines of their slots.
+inline constexpr std::uint64_t kSends = what_of(Opcode::send_only, slot_shape::kAwaited);
+
 /// Of the message that is posted now, in one slot.
 [[nodiscard]] inline SlotFields fields_of(const QueuePair& queue_pair, const WorkRequest& request, const OnlyCell& cell,
                                           bool direct) {

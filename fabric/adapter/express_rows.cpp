@@ -12,19 +12,16 @@ namespace {
 
 using express_parts::fill;
 using express_parts::is_in_one_piece;
+using express_parts::kEither;
+using express_parts::kSends;
 using express_parts::note_posted;
 using express_parts::note_taken;
 using express_parts::only_cell;
 using express_parts::OnlyCell;
 using express_parts::put_extension;
 using express_parts::put_nothing;
+using express_parts::what_of;
 
-/// SlotWords::what from the shape on, without the bits that may be either.
-constexpr std::uint64_t kEither = slot_shape::kTwoLines | slot_shape::kSolicited;
-constexpr std::uint64_t what_of(Opcode opcode, unsigned shape) {
-  return shape | std::uint64_t{static_cast<std::uint8_t>(opcode)} << 8U;
-}
-constexpr std::uint64_t kSends = what_of(Opcode::send_only, slot_shape::kAwaited);
 constexpr std::uint64_t kAnnouncements =
     what_of(Opcode::write_only_immediate, slot_shape::kAwaited | slot_shape::kDirect);
 constexpr OnlyCell kAnnouncement = only_cell(Opcode::write_only_immediate);

@@ -139,8 +139,13 @@ struct Path {
   [[nodiscard, gnu::always_inline]] bool is_quiet(VirtualLane lane, Time now, const CountedPoll& poll) const {
     const auto index = static_cast<std::size_t>(lane);
     const SlotLane* rings = slots[index];
-    return brings_nothing(lane, now) && (tails[index].leaves_alone(poll) || !rings->sender.has_news()) &&
-           rings->sender.settled() == settled[index] && !rings->receiver.unreported();
+    return brings_nothing(lane, now) && !settles_more(lane, poll) && !rings->receiver.unreported();
+  }
+  /// The peer has settled more of what was sent, as far as this poll looks. Where the lane has slots.
+  [[nodiscard, gnu::always_inline]] bool settles_more(VirtualLane lane, const CountedPoll& poll) const {
+    const auto index = static_cast<std::size_t>(lane);
+    const SlotSender& sender = slots[index]->sender;
+    return (!tails[index].leaves_alone(poll) && sender.has_news()) || sender.settled() != settled[index];
   }
   /// The first lane that is not quiet, by number; kLanes: nothing is to be done. Between two epochs there are no lanes.
   [[nodiscard]] std::size_t first_news(Time now, const CountedPoll& poll) const {
@@ -272,6 +277,9 @@ struct Path {
   std::unordered_multimap<std::uint32_t, QueuePair*> by_peer{};
   /// Messages that came the short way were for it, whatever its path. Null: for none, or it is gone.
   QueuePair* receiver = nullptr;
+  /// By lane, of the last message that Express::take() has taken, if take_one() takes such: most likely the next one is
+  /// of the same.
+  std::array<MessageKind, kLanes> last_kind{};
   std::array<TailHabit, kLanes> tails{};  ///< when the lane's tail line is looked at
   FetchHabit fetches{};                   ///< when the lines of an answer are asked for
 };

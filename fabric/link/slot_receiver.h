@@ -72,7 +72,7 @@ class SlotReceiver {
   template <class Copy>
   [[nodiscard]] bool copy_payload(std::size_t extension_bytes, std::size_t skipped, std::span<std::byte> into,
                                   Copy&& copy);
-  /// Looks at several slots in a row, and consumes those that it takes. Only where nobody has looked at the first.
+  /// Looks at slots in a row, and consumes those that it takes. Only where nobody has looked_at() the first.
   class Row;
 
   /// There is a slot.
@@ -83,6 +83,8 @@ class SlotReceiver {
     // A2 (acquire, in watch): pairs with R2 and P1 in SlotSender.
     return slots_.watch<std::uint32_t>(tail_) == sequences_.of(tail_);
   }
+  /// Somebody has looked at the oldest slot, which is as it was.
+  [[nodiscard]] bool looked_at() const { return front_lines_ != 0; }
   /// Consumes front(): its lines and its payload are the sender's as soon as the tail is pushed.
   void pop();
   /// Lines consumed since the epoch began.
@@ -187,12 +189,13 @@ class SlotReceiver::Row {
     slots_.next_message(tail_ + 1);
     return slots_.load<std::uint32_t>(tail_ + 1) == receiver_.sequences_.of(tail_ + 1);
   }
-  /// Copies a payload of so many bytes, which is all of the body, and in its lines. What PeerLines::copy_by() answers.
-  [[nodiscard]] bool copy(std::byte* into, std::uint32_t bytes) const {
-    const auto in_first = std::min<std::uint32_t>(bytes, kSlotBodyInFirst);
+  /// Copies so many bytes of the body, which are in its lines, from `at` on. at: at most kSlotBodyInFirst. What
+  /// PeerLines::copy_by() answers.
+  [[nodiscard]] bool copy(std::byte* into, std::uint32_t bytes, std::uint32_t at = 0) const {
+    const std::uint32_t in_first = std::min<std::uint32_t>(bytes, kSlotBodyInFirst - at);
     const std::span first(into, in_first);
     const std::span second(into + in_first, bytes - in_first);
-    return slots_.copy_by(tail_, kSlotBodyAt, first, guarded_copy) &&
+    return slots_.copy_by(tail_, kSlotBodyAt + at, first, guarded_copy) &&
            slots_.copy_by(tail_ + 1, kSlotSequenceBytes, second, guarded_copy);
   }
   /// Consumes it.

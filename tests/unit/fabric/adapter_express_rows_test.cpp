@@ -13,6 +13,7 @@
 #include "fabric/adapter/queue_pair.h"
 #include "fabric/link/slot_receiver.h"
 #include "fabric/link/slot_sender.h"
+#include "forged_slots.h"
 #include "slot_peer.h"
 
 /// Messages in a row (express_rows.cpp). That they end as on the general way is adapter_express_test.cpp's.
@@ -35,76 +36,6 @@ void tell_send(World& world, std::uint32_t packet_sequence) {
   std::uint32_t crc = 0;
   static_cast<void>(world.links[0]->release(VirtualLane::data, cell, crc));
 }
-
-/// A slot as a hostile peer makes it.
-struct Forged {
-  SlotFields fields{};
-  std::vector<std::byte> extension{};
-  std::vector<std::byte> payload{};
-  std::function<void(SlotHeader&)> change{};  ///< what the sender would never say; may be empty
-  bool second_line = true;                    ///< false: of two lines, the second one is not there
-};
-
-/// The first message that nobody has sent yet after pass_a_message().
-constexpr std::uint32_t kNext = 8;
-
-Forged forged_send(const World& world, std::uint32_t packet_sequence, std::size_t bytes) {
-  Forged slot;
-  slot.fields.opcode = static_cast<std::uint8_t>(Opcode::send_only);
-  slot.fields.awaited = true;
-  slot.fields.queue_pair = world.ends[1]->number;
-  slot.fields.packet_sequence = packet_sequence;
-  slot.payload = pattern(bytes, packet_sequence);
-  return slot;
-}
-
-std::vector<std::byte> announcement_of(const RemoteAddress& at, std::uint32_t bytes) {
-  RdmaHeader rdma;
-  rdma.address = at.address;
-  rdma.tag = at.tag.value;
-  rdma.length = bytes;
-  const ImmediateHeader immediate(77);
-  std::vector<std::byte> extension(sizeof rdma + sizeof immediate);
-  std::memcpy(extension.data(), &rdma, sizeof rdma);
-  std::memcpy(extension.data() + sizeof rdma, &immediate, sizeof immediate);
-  return extension;
-}
-
-Forged forged_announcement(const World& world, std::uint32_t packet_sequence, const RemoteAddress& at,
-                           std::uint32_t bytes) {
-  Forged slot = forged_send(world, packet_sequence, 0);
-  slot.fields.opcode = static_cast<std::uint8_t>(Opcode::write_only_immediate);
-  slot.fields.direct = true;
-  slot.extension = announcement_of(at, bytes);
-  return slot;
-}
-
-/// The second end gets the slot.
-void put(World& world, const Forged& slot) {
-  SlotSender& sender = world.links[0]->slots(VirtualLane::data)->sender;
-  SlotClaim claim;
-  REQUIRE(sender.claim(slot.extension.size(), slot.payload.size(), claim));
-  std::ranges::copy(slot.extension, claim.extension);
-  const auto rest = std::ranges::copy_n(slot.payload.begin(), static_cast<std::ptrdiff_t>(claim.payload.size()),
-                                        claim.payload.begin())
-                        .in;
-  std::copy(rest, slot.payload.end(), claim.payload_rest.begin());
-  sender.release(claim, slot.fields);
-  if (slot.change) {
-    std::byte* const at = claim.lines[0] + kSlotSequenceBytes;
-    SlotHeader header;
-    std::memcpy(&header, at, sizeof header);
-    slot.change(header);
-    std::memcpy(at, &header, sizeof header);
-  }
-  if (!slot.second_line) {
-    REQUIRE(claim.layout.two_lines);
-    std::memset(claim.lines[1], 0, kSlotSequenceBytes);
-  }
-}
-
-/// Makes a slot with this packet's number.
-using Forge = std::function<Forged(World&, std::uint32_t)>;
 
 /// The second end gets some good slots and then the other one, all in one poll or each in its own.
 std::unique_ptr<World> take_behind(std::uint32_t goods, const Forge& good, const Forge& other, bool in_one_poll) {
@@ -149,34 +80,6 @@ bool taken_in_row(const Forge& good, const Forge& other) {
   CHECK(taken[0] == taken[1]);
   return taken[0];
 }
-
-struct HeaderCase {
-  const char* name;
-  std::function<void(SlotHeader&)> change;
-};
-HeaderCase shape_bit(const char* name, std::uint8_t bit) {
-  return {name, [bit](SlotHeader& header) { header.shape = header.shape.value() ^ bit; }};
-}
-/// A slot with one of these is not taken.
-const std::array kBadHeaders{
-    HeaderCase{"a payload's place", [](SlotHeader& header) { header.payload_at = 1; }},
-    HeaderCase{"a place beyond the payload ring", [](SlotHeader& header) { header.payload_at = 0x8000'0000; }},
-    HeaderCase{"more bytes than two lines", [](SlotHeader& header) { header.payload_bytes = 97; }},
-    HeaderCase{"more bytes than memory", [](SlotHeader& header) { header.payload_bytes = 0xffff'ffff; }},
-    HeaderCase{"a cell's number", [](SlotHeader& header) { header.cell_sequence = 1; }},
-    HeaderCase{"a cell's number above 8 bits", [](SlotHeader& header) { header.cell_sequence = 0x100; }},
-    HeaderCase{"another opcode", [](SlotHeader& header) { header.opcode = 0xff; }},
-    HeaderCase{"a later packet",
-               [](SlotHeader& header) { header.packet_sequence = header.packet_sequence.value() + 1; }},
-    HeaderCase{"a packet that was taken",
-               [](SlotHeader& header) { header.packet_sequence = header.packet_sequence.value() - 1; }},
-    HeaderCase{"no queue pair", [](SlotHeader& header) { header.queue_pair = 0x7f'ffff; }},
-    HeaderCase{"a queue pair of more than 24 bits",
-               [](SlotHeader& header) { header.queue_pair = header.queue_pair.value() | 0x100'0000; }},
-    shape_bit("shape bit 5", 32),
-    shape_bit("shape bit 6", 64),
-    shape_bit("shape bit 7", 128),
-};
 
 std::vector<WorkRequest> sends(Endpoint& from, std::size_t count) {
   std::vector<WorkRequest> list;
