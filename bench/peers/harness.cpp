@@ -147,7 +147,7 @@ class Run {
     }
   }
   /// The same, without a reading of the clock before what comes soon: in a ping-pong they would be a large part of what
-  /// is measured. In a flood there is one for each list that is sent, and for each look that finds something.
+  /// is measured. In a flood there are some for each list that is sent, and for each look that finds something.
   template <class Done>
   void wait_briefly(Done&& done) {
     for (std::size_t i = 0; i < kSpinsBetweenLooks; ++i) {

@@ -426,7 +426,8 @@ inline bool ChannelAdapter::State::take_one(LanePlace news) {
   if (path.slots[i] == nullptr || !path.is_current() || path.settles_more(lane, context.poll)) return false;
   if (path.more[i] || path.not_taken[i].wanted || path.looks[i].looks_away(context.now)) return false;
   const Express::End end = express.take_one(path, lane);
-  if (end == Express::End::left) return false;
+  if (end == Express::End::left) path.last_kind[i] = MessageKind::none;  // those like it are not so simple either
+  if (end == Express::End::left || end == Express::End::empty) return false;
   if (end == Express::End::answered) activate(*path.receiver);
   SlotLane& slots = *path.slots[i];
   slots.receiver.settle();

@@ -32,7 +32,7 @@ class AnswerHabit {
   [[nodiscard]] bool answers() const { return answers_; }
   /// The peer is likely to answer soon.
   [[nodiscard]] bool expects(const CountedPoll& poll) const { return answers_ && poll.number - brought_at_ < kPolls; }
-  /// The caller has answered last when one message had come.
+  /// When the caller posted last, one cell had come since it had posted before.
   [[nodiscard]] bool answers_one() const { return answers_ && question_ == 1; }
   /// The next poll begins.
   void note_posts(const AdapterCounters& counters) {

@@ -385,8 +385,10 @@ inline bool Express::put_datagram(const QueuePair& queue_pair, Route& route, con
     ++context_.counters.cells_received;
     const bool in_lines = !slot->layout().in_payload_ring;
     const bool sent_in_lines = in_lines && what.is(MessageKind::send);
+    // A datagram's has just been looked up; of other messages, the row may have looked up another one since.
+    const QueuePair& taker = what.is(MessageKind::datagram) ? *path.receiver : *queue_pair;
     path.last_kind[static_cast<std::size_t>(lane)] =
-        one_takes_such(*path.receiver, what, in_lines) ? what.kind : MessageKind::none;
+        one_takes_such(taker, what, in_lines) ? what.kind : MessageKind::none;
     const bool in_row = sent_in_lines || (what.is(MessageKind::write) && slot->layout().payload_bytes == 0);
     if (!in_row || verdict != Verdict::taken || burst.taken == most) continue;
     if (!slots->receiver.waiting()) {
@@ -403,7 +405,7 @@ inline bool Express::put_datagram(const QueuePair& queue_pair, Route& route, con
 /// The answer to the oldest read that awaits its, if that is the lane's oldest slot.
 [[gnu::hot, gnu::flatten, gnu::noinline]] Express::End Express::take_one_answer(Path& path, SlotLane& slots) {
   ReceivedSlot* const slot = slots.receiver.head();
-  if (slot == nullptr) return End::left;
+  if (slot == nullptr) return End::empty;
   const SlotHeader& header = slot->header();
   if (!is_usual(*slot) || !traits(header.opcode.value()).is(MessageKind::read_response)) return End::left;
   QueuePair* const queue_pair = receiver(path, QpNumber{header.queue_pair.value()});

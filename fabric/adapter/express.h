@@ -45,9 +45,9 @@ class Express {
   /// Takes and consumes the lane's oldest slots, at most so many. The path is open.
   [[nodiscard]] Burst take(Path& path, VirtualLane lane, std::size_t most);
   /// As take(), of the lane's oldest slot alone, if that is like the last one that take() has taken: a send or a
-  /// datagram with its bytes in its lines, or the answer to a read, and there is nothing else to say of it. `left`: so
-  /// it is not, and nothing has changed. answered: a read of path.receiver. (Where faults are injected, take() takes
-  /// nothing.)
+  /// datagram with its bytes in its lines, or the answer to a read, and there is nothing else to say of it. empty:
+  /// there is no slot, or one of another kind; left: there is something else to say. Nothing was consumed then.
+  /// answered: a read of path.receiver. (Where faults are injected, take() takes nothing.)
   [[nodiscard]] End take_one(Path& path, VirtualLane lane) {
     SlotLane& slots = *path.slots[static_cast<std::size_t>(lane)];
     switch (path.last_kind[static_cast<std::size_t>(lane)]) {
@@ -58,7 +58,7 @@ class Express {
       case MessageKind::read_response:
         return take_one_answer(path, slots);
       default:
-        return End::left;
+        return End::empty;
     }
   }
   /// The message that take() has refused.

@@ -159,7 +159,7 @@ const std::byte* local_bytes(const SendQueue& send, const LocalSegment& segment)
 
 [[gnu::hot, gnu::flatten, gnu::noinline]] Express::End Express::take_one_send(Path& path, SlotLane& slots) {
   SlotReceiver::Row row(slots.receiver);
-  if (!finds_one(slots, row, kSends)) return End::left;
+  if (!finds_one(slots, row, kSends)) return End::empty;
   const SlotWords& words = row.words();
   QueuePair* const queue_pair = receiver(path, QpNumber{static_cast<std::uint32_t>(words.receiver)});
   if (queue_pair == nullptr || words.receiver >> 32U != queue_pair->expected_psn) return End::left;
@@ -178,7 +178,7 @@ const std::byte* local_bytes(const SendQueue& send, const LocalSegment& segment)
 /// The same of a datagram, which is for one queue pair, and wanted.
 [[gnu::hot, gnu::flatten, gnu::noinline]] Express::End Express::take_one_datagram(Path& path, SlotLane& slots) {
   SlotReceiver::Row row(slots.receiver);
-  if (!finds_one(slots, row, kDatagrams)) return End::left;
+  if (!finds_one(slots, row, kDatagrams)) return End::empty;
   const SlotWords& words = row.words();
   QueuePair* const queue_pair = find_receiver(path, QpNumber{static_cast<std::uint32_t>(words.receiver)});
   const bool takes = queue_pair != nullptr && queue_pair->options.datagram && queue_pair->rules().connected;

@@ -277,8 +277,8 @@ struct Path {
   std::unordered_multimap<std::uint32_t, QueuePair*> by_peer{};
   /// Messages that came the short way were for it, whatever its path. Null: for none, or it is gone.
   QueuePair* receiver = nullptr;
-  /// By lane, of the last message that Express::take() has taken, if take_one() takes such: most likely the next one is
-  /// of the same.
+  /// By lane, of the last message that Express::take() has taken, if take_one() takes such: the next one is most likely
+  /// of the same kind.
   std::array<MessageKind, kLanes> last_kind{};
   std::array<TailHabit, kLanes> tails{};  ///< when the lane's tail line is looked at
   FetchHabit fetches{};                   ///< when the lines of an answer are asked for

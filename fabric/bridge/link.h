@@ -88,8 +88,8 @@ class FabricLink final : public CellLink {
   [[nodiscard]] std::uint64_t incarnation() const override { return incarnation_; }
   [[nodiscard]] const std::uint64_t* live_incarnation() const override { return live_; }
   /// The link is the next one of a longer life: its incarnations come after `before`, and live_incarnation() is `word`,
-  /// which is lent until this is called again; null: one of its own. Call before it comes up, and before it is handed
-  /// to others.
+  /// which is lent until this is called again. Call before it comes up. Or the link is replaced: with its incarnation()
+  /// and null, at any time, and the word stays as it is.
   void keep_live_incarnation(std::uint64_t before, std::uint64_t* word) {
     incarnation_ = before;
     live_ = word != nullptr ? word : &own_live_;
