@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -50,7 +51,7 @@ class Conversation {
     REQUIRE(answering().send(4, 4096, 10) == Status::ok);
   }
   std::size_t poll(std::size_t end) {
-    ends_.pair.advance(microseconds(1));
+    ends_.pair.advance(std::chrono::nanoseconds(100));  // so soon, turns look first for what has come in
     ChannelAdapter& adapter = ends_.end(end).adapter;
     const std::size_t moved = takes_turns_ ? adapter.take_turn(now()).moved : adapter.poll(now());
     ends_.pair.advance({});
