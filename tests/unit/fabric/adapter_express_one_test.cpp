@@ -76,7 +76,7 @@ class Conversation {
     for (std::size_t end : {1U, 0U}) {
       receive(end, 100 + sent_);
       send(1 - end, 200 + sent_, 64);
-      for (std::size_t turns = 0; turns < 3; ++turns) turn(1 - end);  // the rest of its last turn is over
+      rest(1 - end);
       REQUIRE(turn(end) != 0);
       take(end);
     }
@@ -84,6 +84,26 @@ class Conversation {
   /// Until messages are taken by themselves.
   void converse() {
     for (int i = 0; i < 4; ++i) exchange();
+  }
+  /// Into its buffer, where its receives of that id lie.
+  void post_read(std::size_t from, std::uint64_t id, std::size_t bytes) {
+    Endpoint& end = *world.ends[from];
+    const RemoteAddress at = world.at_peers_own(from, id * 100);
+    REQUIRE(post(end, read_request(end, id, kReceived * id, bytes, at)) == Status::ok);
+  }
+  /// The rest of the end's last turn is over.
+  void rest(std::size_t end) {
+    for (int i = 0; i < 3; ++i) turn(end);
+  }
+  /// Four reads, one after the other: then answers are taken by themselves.
+  void read_on(std::size_t reader, std::size_t bytes) {
+    for (std::uint64_t id = 1; id <= 4; ++id) {
+      post_read(reader, id, bytes);
+      rest(reader);
+      turn(1 - reader);
+      turn(reader);
+      REQUIRE(world.ends[reader]->take().size() == 1);
+    }
   }
   /// The last message is answered, and nothing is left to do.
   void finish() {
@@ -449,18 +469,11 @@ TEST_CASE("of several answers to reads that wait, a caller who reads on has the 
   const auto bytes = static_cast<std::size_t>(GENERATE(1, 8, 64, 97, 1500));
   Conversation talk;
   Endpoint& reader = talk.asking();
-  const auto read = [&](std::uint64_t id) {
-    REQUIRE(post(reader, read_request(reader, id, id * 16384, bytes, talk.world.at_peers_own(0, id * 100))) ==
-            Status::ok);
-    for (int i = 0; i < 3; ++i) talk.turn(0);
-  };
-  for (std::uint64_t id = 1; id <= 4; ++id) {
-    read(id);
-    talk.turn(1);
-    talk.turn(0);
-    REQUIRE(reader.take().size() == 1);
+  talk.read_on(0, bytes);
+  for (std::uint64_t id = 5; id <= 7; ++id) {
+    talk.post_read(0, id, bytes);
+    talk.rest(0);
   }
-  for (std::uint64_t id = 5; id <= 7; ++id) read(id);
   talk.turn(1);
   CHECK(talk.turn(0) == 1);
   auto done = reader.take();
@@ -472,7 +485,7 @@ TEST_CASE("of several answers to reads that wait, a caller who reads on has the 
     CHECK(done[id - 5].id == id);
     CHECK(done[id - 5].status == CompletionStatus::success);
     const auto from = std::span(talk.world.own[1]).subspan(id * 100, bytes);
-    CHECK(reader.holds(id * 16384, std::vector(from.begin(), from.end())));
+    CHECK(reader.holds(kReceived * id, std::vector(from.begin(), from.end())));
   }
   CHECK_FALSE(reader.adapter.outstanding());
 }
@@ -489,18 +502,9 @@ TEST_CASE("an answer that comes by itself is taken as any other, or refused as a
   const auto answered = [&](bool by_itself, const std::function<void(Forged&)>& change) {
     Conversation talk;
     Endpoint& reader = talk.answering();
-    const auto read = [&](std::uint64_t id) {
-      REQUIRE(post(reader, read_request(reader, id, kReceived * id, kBytes, talk.world.at_peers_own(1, id * 100))) ==
-              Status::ok);
-      for (int i = 0; i < 3; ++i) talk.turn(1);
-    };
-    for (std::uint64_t id = 1; id <= 4; ++id) {
-      read(id);
-      talk.turn(0);
-      talk.turn(1);
-      REQUIRE(reader.take().size() == 1);
-    }
-    read(5);
+    talk.read_on(1, kBytes);
+    talk.post_read(1, 5, kBytes);
+    talk.rest(1);
     Forged slot = forged_send(talk.world, kFirstPacket + 4, kBytes);
     slot.fields.opcode = static_cast<std::uint8_t>(Opcode::read_response_only);
     slot.fields.awaited = false;
@@ -539,17 +543,7 @@ TEST_CASE("an answer that comes by itself is taken as any other, or refused as a
 
 TEST_CASE("an answer that comes by itself says what was settled before it", "[fabric][adapter][express][read]") {
   Conversation talk;
-  Endpoint& reader = talk.asking();
-  const auto post_read = [&](std::uint64_t id) {
-    REQUIRE(post(reader, read_request(reader, id, id * 16384, 8, talk.world.at_peers_own(0, id * 100))) == Status::ok);
-  };
-  for (std::uint64_t id = 1; id <= 4; ++id) {
-    post_read(id);
-    for (int i = 0; i < 3; ++i) talk.turn(0);
-    talk.turn(1);
-    talk.turn(0);
-    REQUIRE(reader.take().size() == 1);
-  }
+  talk.read_on(0, 8);
   talk.receive(1, 1);
   talk.send(0, 9, 8);
   talk.turn(0);
@@ -557,7 +551,7 @@ TEST_CASE("an answer that comes by itself says what was settled before it", "[fa
   const SlotSender& sender = talk.world.links[0]->slots(VirtualLane::data)->sender;
   const std::uint64_t sent = sender.head();
   REQUIRE(sender.settled() < sent);
-  post_read(5);
+  talk.post_read(0, 5, 8);
   talk.turn(1);
   CHECK(talk.turn(0) == 1);
   CHECK(sender.settled() >= sent);
@@ -567,23 +561,15 @@ TEST_CASE("a fenced send that is posted behind a read waits for its answer, also
           "[fabric][adapter][express][read]") {
   Conversation talk;
   Endpoint& reader = talk.asking();
-  const auto read = [&](std::uint64_t id) {
-    REQUIRE(post(reader, read_request(reader, id, id * 16384, 8, talk.world.at_peers_own(0, id * 100))) == Status::ok);
-    for (int i = 0; i < 3; ++i) talk.turn(0);
-  };
-  for (std::uint64_t id = 1; id <= 4; ++id) {
-    read(id);
-    talk.turn(1);
-    talk.turn(0);
-    REQUIRE(reader.take().size() == 1);
-  }
+  talk.read_on(0, 8);
   talk.receive(1, 1);
-  read(5);
+  talk.post_read(0, 5, 8);
+  talk.rest(0);
   WorkRequest fenced = send_request(6, reader.segment(0, 8));
   fenced.fence = true;
   REQUIRE(post(reader, fenced) == Status::ok);
   const std::uint64_t before = reader.adapter.counters().cells_sent;
-  for (int i = 0; i < 3; ++i) talk.turn(0);
+  talk.rest(0);
   CHECK(reader.adapter.counters().cells_sent == before);
   talk.turn(1);
   talk.turn(0);
